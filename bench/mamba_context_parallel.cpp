@@ -371,7 +371,7 @@ double measure_layer(const Options& options, const Group& cp, const Group& alone
 
 // The bytes of the layer of the 20-layer model over links of these rates, without latency and overlap.
 void print_real_layer(const Options& options, double compute_ms) {
-  const Provider model = nemotron_vlm_20l();
+  const Provider model = provider("nemotron-vlm-20l");
   const auto& language = std::get<HybridLmConfig>(model.language);
   constexpr int kCp = 2;
   const std::int64_t tokens = model.sequence_length;
@@ -412,7 +412,7 @@ void check(const Options& options) {
 void add_options(CLI::App& app, Options& options) {
   HybridLmConfig& layer = options.layer = small_layer();
   CLI::Option* real = app.add_flag_callback(
-      "--real", [&] { layer = only_mamba(std::get<HybridLmConfig>(nemotron_vlm_20l().language)); },
+      "--real", [&] { layer = only_mamba(std::get<HybridLmConfig>(provider("nemotron-vlm-20l").language)); },
       "sizes of the 20-layer model");
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, int*>>{{"--hidden", &layer.hidden},

@@ -11,9 +11,6 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <optional>
-#include <span>
-#include <system_error>
 #include <utility>
 
 #include "base/crc32c.h"
@@ -239,12 +236,8 @@ void CheckedFile::read_block(std::int64_t block, std::span<std::byte> to) {
 }
 
 std::span<const std::byte> CheckedFile::cached_block(std::int64_t block) {
-  const auto found =
-      std::find_if(cache_.begin(), cache_.end(), [&](const auto& entry) { return entry.block == block; });
-  CachedBlock& entry =
-      found != cache_.end()
-          ? *found
-          : *std::min_element(cache_.begin(), cache_.end(), [](auto& a, auto& b) { return a.used_at < b.used_at; });
+  const auto found = std::ranges::find(cache_, block, &CachedBlock::block);
+  CachedBlock& entry = found != cache_.end() ? *found : *std::ranges::min_element(cache_, {}, &CachedBlock::used_at);
   entry.used_at = ++cache_uses_;
   if (entry.block != block) {
     entry.block = -1;

@@ -69,17 +69,14 @@ FileChecksums checksums_of(std::string_view bytes);
 std::string to_text(const Checksums& checksums);
 Checksums parse_checksums(std::string_view text, const std::string& file);
 
-// JSON of a checkpoint's small files, which is nested only a few levels deep: copying or printing deeper JSON could
-// overflow the stack. Discarded if the text is not JSON; DataError that names `file` if it is nested too deep.
+// Discarded if the text is not JSON; DataError that names `file` if it is nested deep, which could overflow the stack.
 nlohmann::json parse_flat_json(std::string_view text, const std::string& file);
 
-// --- Reads parts of a checkpoint file and checks each against its checksums. A part is a torch.save archive of its
-// own, which must match its entry in the index.
+// --- reading parts of a file, each checked against its checksums
 
 class CheckedFile {
  public:
-  // DataError when the file is missing, is not a regular file (a pipe may never end), or has the wrong size. Without
-  // checksums the content is not checked.
+  // DataError unless it is a regular file of the right size. Without checksums the content is not checked.
   CheckedFile(std::string path, std::optional<FileChecksums> checksums);
 
   const std::string& path() const { return path_; }

@@ -4,7 +4,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
@@ -113,8 +112,7 @@ void rename_to_iteration(const std::string& root, std::int64_t iteration) {
   } else if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) {
     remove_tree(partial);
   } else {
-    // EXDEV: the old folder is in a lower layer of an overlay file system. The others: a file system that cannot swap
-    // names.
+    // The old folder is in a lower layer of an overlay file system (EXDEV), or names cannot be swapped.
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != EXDEV)
       throw_errno(fmt::format("cannot rename to '{}'", folder));
     remove_tree(complete_folder(root, iteration));

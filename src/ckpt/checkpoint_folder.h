@@ -25,8 +25,7 @@ class DistWriter;
 
 // --- iterations
 
-// The iteration in the tracker, or without a tracker the newest complete one; nothing when there is no checkpoint.
-// DataError when the tracker does not contain a number.
+// The iteration in the tracker (else DataError), or without one the newest complete; nothing without a checkpoint.
 std::optional<std::int64_t> read_tracker(const std::string& root);
 // The same, and checks that the iteration exists.
 std::optional<std::int64_t> latest_iteration(const std::string& root);
@@ -46,8 +45,7 @@ std::optional<std::string> find_iteration(const std::string& path, bool falls_ba
 // The same without a fallback. DataError when there is no checkpoint.
 std::string resolve_iteration(const std::string& path);
 
-// Creates the partial folder, and the root if missing. First finishes or removes earlier unfinished saves, for which a
-// disk may have no room.
+// Creates the partial folder, and the root if missing. First settles unfinished saves, to free disk space.
 void begin_iteration(const std::string& root, std::int64_t iteration);
 
 // Call after DistWriter::finish(): records for publish() what the writer has written.

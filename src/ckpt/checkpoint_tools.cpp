@@ -4,27 +4,19 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <atomic>
 #include <bit>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <limits>
-#include <map>
-#include <mutex>
-#include <optional>
 #include <set>
-#include <stop_token>
-#include <thread>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/worker_pool.h"
 #include "ckpt/checkpoint_files.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
@@ -71,7 +63,10 @@ class Verification {
     const IterationFiles files = files_of(folder_);
     report_.files = files.count;
     report_.bytes = files.bytes;
-    read_checksums();
+    check_small_file(kChecksumFile, [&](const std::string& text) {
+      checksums_ = parse_checksums(text, path(kChecksumFile));
+      report_.has_checksums = true;
+    });
     check_small_file(kFormatFile, [&](const std::string& text) { check_format(text, path(kFormatFile)); });
     if (!exists(kIndexFile)) {
       add("the index is missing: this is not a distributed checkpoint, or it is incomplete", kIndexFile, kDamaged);
@@ -112,14 +107,6 @@ class Verification {
     }
   }
 
-  void read_checksums() {
-    if (!exists(kChecksumFile)) return;
-    guarded(kChecksumFile, [&] {
-      checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt, kMaxIndexFile), path(kChecksumFile));
-      report_.has_checksums = true;
-    });
-  }
-
   std::optional<FileChecksums> checksums_of_file(const std::string& name) const {
     const auto found = checksums_.find(name);
     return found == checksums_.end() ? std::nullopt : std::optional(found->second);
@@ -146,29 +133,19 @@ class Verification {
         task(chunk.part.file).parts.push_back({&chunk.part, &key, &tensor, &chunk});
     std::vector<FileTask> list;
     for (auto& [name, found] : tasks) {
-      std::sort(found.parts.begin(), found.parts.end(),
-                [](const IndexedPart& a, const IndexedPart& b) { return a.part->offset < b.part->offset; });
+      std::ranges::sort(found.parts, {}, [](const IndexedPart& indexed) { return indexed.part->offset; });
       list.push_back(std::move(found));
     }
     return list;
   }
 
   void check_in_parallel(const std::vector<FileTask>& tasks) {
-    std::atomic<std::size_t> next = 0;
-    std::size_t left = static_cast<std::size_t>(std::max(options_.threads, 1));
-    std::condition_variable ended;
-    std::vector<std::jthread> threads;  // if one fails to start, the others stop
-    for (std::size_t i = left; i > 0; --i)
-      threads.emplace_back([&](const std::stop_token& stop) {
-        for (std::size_t task; !stop.stop_requested() && (task = next++) < tasks.size();)
-          guarded(tasks[task].name, [&] { check_file(tasks[task]); });
-        const std::lock_guard lock(mutex_);
-        --left;
-        ended.notify_one();
-      });
-    std::unique_lock lock(mutex_);
-    while (!ended.wait_for(lock, std::chrono::milliseconds(200), [&] { return left == 0; }))
+    WorkerPool pool(std::max(options_.threads, 1));
+    const auto check = [&](std::size_t i) { guarded(tasks[i].name, [&] { check_file(tasks[i]); }); };
+    std::future<void> all = std::async(std::launch::async, [&] { pool.run(tasks.size(), check); });
+    while (all.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready)
       if (options_.progress) options_.progress(done_, report_.bytes);
+    all.get();
   }
 
   void check_file(const FileTask& task) {
@@ -223,8 +200,7 @@ class Verification {
         ++cut_off;
         continue;
       }
-      if (std::any_of(damages.begin(), damages.end(), [&](const Damage& damage) { return meet(part, damage); }))
-        continue;
+      if (std::ranges::any_of(damages, [&](const Damage& damage) { return meet(part, damage); })) continue;
       guarded(task.name, [&] {
         const ArchiveSource source = source_of(file, part, *indexed.key);
         if (indexed.tensor)
@@ -325,10 +301,10 @@ std::set<std::string> keys_of(const Map& first, const Map& second) {
 bool holds_storage(const PickleValue& value, std::set<const PickleNode*>& seen) {
   if (!value || !seen.insert(value.get()).second) return false;
   const auto any = [&](const std::vector<PickleValue>& items) {
-    return std::any_of(items.begin(), items.end(), [&](const auto& item) { return holds_storage(item, seen); });
+    return std::ranges::any_of(items, [&](const PickleValue& item) { return holds_storage(item, seen); });
   };
   const auto any_in_dict = [&](const PickleDict& dict) {
-    return std::any_of(dict.items.begin(), dict.items.end(), [&](const auto& item) {
+    return std::ranges::any_of(dict.items, [&](const auto& item) {
       return holds_storage(item.first, seen) || holds_storage(item.second, seen);
     });
   };
@@ -428,10 +404,7 @@ VerifyReport verify_checkpoint(const std::string& folder, const VerifyOptions& o
   return Verification(folder, options).run();
 }
 
-bool Comparison::equal() const {
-  return objects.empty() &&
-         std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.equal(); });
-}
+bool Comparison::equal() const { return objects.empty() && std::ranges::all_of(tensors, &TensorDifference::equal); }
 
 Comparison compare_checkpoints(DistCheckpoint& first, DistCheckpoint& second, const ByteProgress& progress) {
   Comparison comparison;
@@ -447,8 +420,7 @@ Comparison compare_checkpoints(DistCheckpoint& first, DistCheckpoint& second, co
     done += bytes_of(*tensor.first);
     if (progress) progress(done, total);
   }
-  std::stable_sort(comparison.tensors.begin(), comparison.tensors.end(),
-                   [](const auto& a, const auto& b) { return rank_of(a) > rank_of(b); });
+  std::ranges::stable_sort(comparison.tensors, std::ranges::greater(), rank_of);
   comparison.objects = compare_objects(first, second);
   return comparison;
 }

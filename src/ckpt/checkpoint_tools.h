@@ -1,5 +1,4 @@
-// Verifies that a checkpoint is unchanged: reads all of it without loading it, and names every defect rather than only
-// the first.
+// Whole checkpoints: verifying that one is unchanged, comparing two, rewriting one.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +32,7 @@ struct VerifyReport {
 // what can be checked without them.
 VerifyReport verify_checkpoint(const std::string& folder, const VerifyOptions& options = {});
 
-// --- Compares two checkpoints, and summarises one tensor of a checkpoint: in numbers, with bounded memory for tensors
-// of any size and any chunks.
+// --- comparing two checkpoints, and summarising a tensor, with bounded memory
 
 struct TensorDifference {
   std::string key{};
@@ -68,7 +66,7 @@ struct TensorStatistics {
 };
 TensorStatistics statistics_of(DistCheckpoint& checkpoint, const std::string& key, std::int64_t first_values);
 
-// --- Rewrites a checkpoint into other files and under other keys, with at most one chunk in memory at a time.
+// --- rewriting a checkpoint into other files and under other keys, with one chunk in memory at a time
 
 struct RewriteOptions {
   int files = 1;  // .distcp files, of about the same size
@@ -83,8 +81,7 @@ struct Rewritten {
   std::int64_t bytes = 0;  // of all files
 };
 
-// Writes into `root` as iteration `iteration`, which becomes its latest. Objects and common.pt are copied byte by byte.
-// ConfigError when the root already has that iteration.
+// Writes a new iteration of `root`, which becomes its latest. Objects and common.pt are copied byte by byte.
 Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std::int64_t iteration,
                              const RewriteOptions& options = {});
 

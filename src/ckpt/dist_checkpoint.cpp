@@ -9,12 +9,10 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <new>
 #include <set>
 #include <utility>
@@ -225,10 +223,7 @@ const DistCheckpoint::ChunkOrder& DistCheckpoint::chunk_order(const std::string&
   ChunkOrder order{.dim = most_cut_dim(tensor)};
   for (const StoredChunk& chunk : tensor.chunks) order.chunks.push_back(&chunk);
   if (tensor.shape.empty()) return chunk_orders_.emplace(key, std::move(order)).first->second;
-  const auto by_begin = [&](const StoredChunk* a, const StoredChunk* b) {
-    return a->begin[order.dim] < b->begin[order.dim];
-  };
-  std::sort(order.chunks.begin(), order.chunks.end(), by_begin);
+  std::ranges::sort(order.chunks, {}, [&](const StoredChunk* chunk) { return chunk->begin[order.dim]; });
   std::int64_t latest = 0;
   for (const StoredChunk* chunk : order.chunks) {
     latest = std::max(latest, chunk->begin[order.dim] + chunk->size[order.dim]);

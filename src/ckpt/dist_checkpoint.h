@@ -58,8 +58,7 @@ class DistCheckpoint {
   PickleValue common() const;  // the content of common.pt
   std::string common_bytes() const;
 
-  // Fills `to` with the box of its shape at `begin` in the stored tensor, in the dtype and on the device of `to`, which
-  // may be any view.
+  // Fills `to`, any view on any device, with the box of its shape at `begin` in the stored tensor.
   void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to);
   PickleValue read_object(const std::string& key);   // of a ShardedObject, the element of its list
   std::string object_bytes(const std::string& key);  // its archive, including any tensors

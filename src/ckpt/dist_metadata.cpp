@@ -1,8 +1,5 @@
 #include "ckpt/dist_metadata.h"
 
-#include <algorithm>
-#include <array>
-#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -56,7 +53,7 @@ std::optional<std::int64_t> bytes_in(const Sizes& size, StoredDtype dtype) {
 bool is_object(const PickleValue& value, std::string_view class_name) {
   const PickleObject* object = as<PickleObject>(value);
   if (!object || as<PickleGlobal>(object->type)->name != class_name || !object->items.items.empty()) return false;
-  const PickleDict* fields = object->state ? as<PickleDict>(object->state) : nullptr;
+  const PickleDict* fields = as<PickleDict>(object->state);
   return !fields || fields->items.size() <= kMaxFields;
 }
 
@@ -67,10 +64,8 @@ class MetadataReader {
   DistMetadata read(const PickleValue& root) {
     if (!is_object(root, "Metadata")) fail("this is not an index of a distributed checkpoint");
     read_parts(field(root, "storage_data"));
-    const PickleValue storage_meta = find(root, "storage_meta");
-    const PickleValue save_id = storage_meta ? find(storage_meta, "save_id") : nullptr;
-    const auto* id = save_id ? as<std::string>(save_id) : nullptr;
-    metadata_.has_checksums = id && *id == kChecksumFile;  // our own indices store this as save_id
+    // Our own indices store this as save_id.
+    metadata_.has_checksums = value_of<std::string>(find(find(root, "storage_meta"), "save_id")) == kChecksumFile;
     const PickleDict* keys = as<PickleDict>(field(root, "state_dict_metadata"));
     if (!keys) fail("state_dict_metadata is not a dictionary");
     for (const auto& [key, value] : keys->items) read_entry(text(key, "a key", kMaxKey), value);
@@ -193,8 +188,7 @@ class MetadataReader {
 
   StoredDtype read_dtype(const std::string& key, const PickleValue& properties) const {
     if (!is_object(properties, "TensorProperties")) fail(fmt::format("{} has no properties", in_quotes(key)));
-    const PickleValue& state = as<PickleObject>(properties)->state;
-    const PickleTuple* tuple = state ? as<PickleTuple>(state) : nullptr;
+    const PickleTuple* tuple = as<PickleTuple>(as<PickleObject>(properties)->state);
     if (!tuple || tuple->items.empty()) fail(fmt::format("{} has no dtype", in_quotes(key)));
     const PickleValue& name = tuple->items[0];
     const auto dtype = find_dtype([&](const DtypeNames& names) { return is_global(name, "torch", names.torch); });
@@ -345,8 +339,7 @@ struct Corner {
   int sign;
 };
 
-// The value at the first corner that does not cancel, whose position is stored in `element`; 0 if all cancel. `cut`:
-// the dimensions along which chunks divide.
+// The value at the first corner that does not cancel, with its position; 0 if all cancel. `cut`: dimensions left.
 int first_corner(const std::vector<SignedBox>& boxes, std::span<const std::size_t> cut, Sizes& element) {
   if (cut.empty()) {
     int sum = 0;
@@ -410,9 +403,8 @@ void check_files(const DistMetadata& metadata, ProblemList& problems) {
   for (const auto& [key, tensor] : metadata.tensors)
     for (const StoredChunk& chunk : tensor.chunks) parts.push_back({&chunk.part, &key});
   std::erase_if(parts, [](const Owned& owned) { return owned.part->length == 0; });
-  std::stable_sort(parts.begin(), parts.end(), [](const Owned& a, const Owned& b) {
-    return std::tie(a.part->file, a.part->offset) < std::tie(b.part->file, b.part->offset);
-  });
+  std::ranges::stable_sort(parts, {},
+                           [](const Owned& owned) { return std::tie(owned.part->file, owned.part->offset); });
   const Owned* last = nullptr;  // of the previous parts, the one that ends last
   for (const Owned& owned : parts) {
     const bool same_file = last && last->part->file == owned.part->file;

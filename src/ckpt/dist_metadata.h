@@ -1,5 +1,4 @@
-// The index of a distributed checkpoint, torch's `.metadata`: its tensors, their chunks, and the file and byte range of
-// each chunk.
+// The index of a distributed checkpoint, torch's `.metadata`: tensors, their chunks, and where each chunk is stored.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +49,7 @@ DistMetadata read_metadata(std::string_view pickle, const std::string& file);
 // In the form that torch.distributed.checkpoint and megatron-core read.
 std::string write_metadata(const DistMetadata& metadata);
 
-// Merges another part of the same checkpoint, whose tensors have other chunks of the same shape and dtype; DataError if
-// they differ.
+// Merges another part of the same checkpoint: other chunks of tensors of the same shape and dtype, else DataError.
 void merge(DistMetadata& into, const DistMetadata& other);
 
 // Elements that no chunk or several chunks contain, and overlapping parts of a file; each problem names the key and, as

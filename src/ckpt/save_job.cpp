@@ -6,8 +6,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"
@@ -92,7 +90,8 @@ std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors) {
 SaveJob::SaveJob(SaveContent content, SaveTarget target)
     : content_(std::move(content)), target_(std::move(target)), bytes_(bytes_of(content_.tensors)), thread_([this] {
         try {
-          run();
+          write();
+          if (target_.writer == target_.publisher && !cancelled_) publish_all();
         } catch (...) {
           error_ = std::current_exception();
         }
@@ -107,11 +106,6 @@ SaveJob::~SaveJob() {
 std::optional<Saved> SaveJob::result() const {
   if (error_) std::rethrow_exception(error_);
   return saved_;
-}
-
-void SaveJob::run() {
-  write();
-  if (target_.writer == target_.publisher && !cancelled_) publish_all();
 }
 
 void SaveJob::write() {

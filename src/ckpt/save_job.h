@@ -26,8 +26,7 @@ struct KeyedTensor {
   at::Tensor value;                        // as many dimensions as the whole tensor
 };
 
-// Copies of the tensors, contiguous and on the CPU, in one block of memory that is returned to the system with the last
-// of them.
+// Contiguous copies on the CPU, in one block of memory that is returned to the system with the last of them.
 std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors);
 
 // The same for a synchronous save: tensors that are already contiguous on the CPU are not copied.
@@ -68,7 +67,6 @@ class SaveJob {
   std::int64_t bytes() const { return bytes_; }
 
  private:
-  void run();
   void write();
   void publish_all();
 

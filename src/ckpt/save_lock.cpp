@@ -8,14 +8,10 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
-#include <optional>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"

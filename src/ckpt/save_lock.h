@@ -31,8 +31,7 @@ class SaveLock {
     std::chrono::milliseconds beat{5000};  // between two renewals of the time stamp
     int silent_beats = 12;                 // so many intervals without a renewal mean that the holder is gone
     std::function<void(const std::string& text)> say{};
-    // The text() of a lock that the launcher of this run holds: it is renewed and checked here, but neither taken nor
-    // released.
+    // The text() of the launcher's lock, which is renewed and checked here, but neither taken nor released.
     std::string held{};
   };
 

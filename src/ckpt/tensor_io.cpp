@@ -4,8 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <set>
 
@@ -45,7 +43,7 @@ void check_rows(const ParamSpec& spec, const std::vector<ForeignTensor>& tensors
     BRAID_CHECK_EQ(copied, rows, "rows of {}", tensor.name);
     copies.insert(copies.end(), tensor.rows.begin(), tensor.rows.end());
   }
-  std::sort(copies.begin(), copies.end(), [](const RowCopy& a, const RowCopy& b) { return a.param_row < b.param_row; });
+  std::ranges::sort(copies, {}, &RowCopy::param_row);
   std::int64_t covered = 0;
   for (const RowCopy& copy : copies) {
     BRAID_CHECK_EQ(copy.param_row, covered, "rows of {}", spec.name);
@@ -129,8 +127,7 @@ void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsR
                    found->file, "quantised weights are not supported: use F32, BF16 or F16");
   }
   const auto may_stay = [&](const std::string& name) {
-    return std::any_of(ignorable.begin(), ignorable.end(),
-                       [&](const auto& prefix) { return name.starts_with(prefix); });
+    return std::ranges::any_of(ignorable, [&](const std::string& prefix) { return name.starts_with(prefix); });
   };
   for (const StoredTensor& tensor : source.tensors())
     if (!expected.count(tensor.name) && !may_stay(tensor.name))

@@ -20,6 +20,7 @@
 #include "data/shards/lane.h"
 #include "data/text/tokenizer.h"
 #include "log/iteration_log.h"
+#include "predict/step_draws.h"
 #include "run/data_source.h"
 #include "run/output_files.h"
 

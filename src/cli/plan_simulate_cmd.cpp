@@ -51,7 +51,7 @@ void check(const PlanCall& call) {
                      fmt::format("leave out --full to draw steps, or leave out {} for full sequences", options)});
 }
 
-using Json = Json;
+using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
 void check_files(const std::vector<OutputFile>& files, const PlanCall& call, const Recipe& recipe) {

@@ -35,8 +35,7 @@ constexpr bool is_plain_file_name(std::string_view name) {
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
 }
 
-// The name of the file that `temporary`, a file's name, was to become, if a process that is gone on this machine left
-// it; empty: it is not such a file. The temporary files are named ".NAME.PID.tmp".
+// The target of `.NAME.PID.tmp` left by a process that is gone on this machine; empty for other names.
 std::string abandoned_target(const std::string& temporary);
 
 void write_file(const std::string& path, std::string_view text, mode_t mode = 0666);

@@ -1,7 +1,5 @@
 #include "formats/pickle.h"
 
-#include <fmt/core.h>
-
 #include <array>
 #include <bit>
 #include <cmath>
@@ -288,7 +286,7 @@ PickleValue find(const PickleValue& dictionary, std::string_view key) {
   if (const PickleDict* items = as<PickleDict>(dictionary)) return find_in(*items, key);
   const PickleObject* object = as<PickleObject>(dictionary);
   if (!object) return nullptr;
-  const PickleDict* state = object->state ? as<PickleDict>(object->state) : nullptr;
+  const PickleDict* state = as<PickleDict>(object->state);
   const PickleValue in_state = state ? find_in(*state, key) : nullptr;
   return in_state ? in_state : find_in(object->items, key);
 }

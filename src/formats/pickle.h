@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -60,13 +61,17 @@ PickleValue pickle_dict(std::vector<std::pair<std::string, PickleValue>> items);
 PickleValue pickle_global(std::string module, std::string name);
 PickleValue pickle_call(PickleValue type, std::vector<PickleValue> args);
 
-// Accessors. `as` is null for a value of another kind.
+// Accessors. `as` is null for a value of another kind, and for none.
 template <class Kind>
 const Kind* as(const PickleValue& value) {
-  return std::get_if<Kind>(&value->value);
+  return value ? std::get_if<Kind>(&value->value) : nullptr;
 }
-// The value of a string key in a dictionary, or in an object's state or items; null if there is none. If the key was
-// set several times, the last value.
+template <class Kind>
+std::optional<Kind> value_of(const PickleValue& value) {
+  const Kind* found = as<Kind>(value);
+  return found ? std::optional(*found) : std::nullopt;
+}
+// The last value of a string key in a dictionary, or in an object's state or items; null if there is none.
 PickleValue find(const PickleValue& dictionary, std::string_view key);
 bool is_global(const PickleValue& value, std::string_view module, std::string_view name);
 // For display: in Python's syntax, cut off after `most` characters.

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <optional>
+#include <type_traits>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -50,9 +50,13 @@ struct Reader {
 
   // --- the bytes
 
-  std::string_view take(std::uint64_t count) {
+  void check_left(std::uint64_t count) const {
     if (count > bytes_.size() - offset_)
       fail(fmt::format("needs {} bytes, {} are left", count, bytes_.size() - offset_));
+  }
+
+  std::string_view take(std::uint64_t count) {
+    check_left(count);
     const std::string_view taken = bytes_.substr(offset_, count);
     offset_ += count;
     return taken;
@@ -95,19 +99,22 @@ struct Reader {
     return node;
   }
 
+  std::vector<NodePtr> pop_from(std::size_t begin) {
+    std::vector<NodePtr> nodes(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
+    stack_.resize(begin);
+    return nodes;
+  }
+
   std::vector<NodePtr> pop_to_mark() {
     if (marks_.empty()) fail("finds no MARK");
-    std::vector<NodePtr> nodes(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
-    stack_.resize(marks_.back());
+    const std::size_t mark = marks_.back();
     marks_.pop_back();
-    return nodes;
+    return pop_from(mark);
   }
 
   std::vector<NodePtr> pop_several(std::size_t count) {
     if (above_mark() < count) fail(fmt::format("needs {} values on the stack, there are {}", count, above_mark()));
-    std::vector<NodePtr> nodes(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
-    stack_.resize(stack_.size() - count);
-    return nodes;
+    return pop_from(stack_.size() - count);
   }
 
   // --- the values
@@ -126,18 +133,13 @@ struct Reader {
     if (node.frozen) fail("changes a value that is already used elsewhere");
   }
 
-  void push_tuple(const std::vector<NodePtr>& items) {
-    NodePtr tuple = make_node(PickleTuple{{items.begin(), items.end()}});
-    nest(*tuple, items);
-    tuple->hashable = std::all_of(items.begin(), items.end(), [](const NodePtr& item) { return item->hashable; });
-    push(tuple);
-  }
-
-  void push_list(const std::vector<NodePtr>& items) {
-    NodePtr list = make_node(PickleList{{items.begin(), items.end()}});
-    nest(*list, items);
-    list->hashable = false;
-    push(list);
+  template <class Kind>
+  NodePtr sequence_of(const std::vector<NodePtr>& items) const {
+    NodePtr sequence = make_node(Kind{{items.begin(), items.end()}});
+    nest(*sequence, items);
+    sequence->hashable = std::is_same_v<Kind, PickleTuple> &&
+                         std::ranges::all_of(items, [](const NodePtr& item) { return item->hashable; });
+    return sequence;
   }
 
   void append(const std::vector<NodePtr>& items) {
@@ -185,16 +187,6 @@ struct Reader {
     push(global);
   }
 
-  void push_global_lines() {
-    const std::string_view module = line();
-    push_global(module, line());
-  }
-
-  void push_global_of_stack() {
-    const std::vector<NodePtr> names = pop_several(2);
-    push_global(text_of(names[0]), text_of(names[1]));
-  }
-
   bool is_known(std::string_view full) const {
     static const PickleVocabulary kPythons = {"_codecs.encode", "builtins.bytearray", "builtins.bytes",
                                               "builtins.frozenset", "builtins.set"};
@@ -222,8 +214,7 @@ struct Reader {
     push(object);
   }
 
-  // Tuples and strings from the memo may be large and are copied, so all copies together are limited to the file's
-  // size.
+  // Copies of tuples and strings from the memo, which may be large, are together limited to the file's size.
   void count_arguments(std::size_t count) {
     arguments_ += count;
     if (arguments_ > bytes_.size()) fail("has more arguments than the file has bytes");
@@ -251,8 +242,7 @@ struct Reader {
   }
 
   void push_set(std::string name, const std::vector<NodePtr>& items) {
-    NodePtr list = make_node(PickleList{{items.begin(), items.end()}});
-    nest(*list, items);
+    const NodePtr list = sequence_of<PickleList>(items);
     const bool open_set = name == "set";
     NodePtr set = make_node(PickleObject{.type = make_node(PickleGlobal{"builtins", std::move(name)}), .args = {list}});
     nest(*set, *list);
@@ -361,7 +351,7 @@ struct Reader {
   void push_escaped_text() {
     std::optional<std::string> text = from_raw_unicode_escape(line());
     if (!text) fail("has an invalid escape in its text");
-    push_value(std::move(*text));
+    push_value(*std::move(text));
   }
 
   const std::string& text_of(const NodePtr& node) const {
@@ -371,15 +361,6 @@ struct Reader {
   }
 
   // --- the whole
-
-  void check_protocol() {
-    if (const std::uint64_t protocol = little_endian(1); protocol > 5) fail(fmt::format("says {}", protocol));
-  }
-
-  void check_frame() {
-    if (const std::uint64_t length = little_endian(8); length > bytes_.size() - offset_)
-      fail(fmt::format("needs {} bytes, {} are left", length, bytes_.size() - offset_));
-  }
 
   PickleValue stop() {
     if (!marks_.empty()) fail("comes while a MARK is open");
@@ -430,35 +411,42 @@ const Opcode kOpcodes[] = {
     {'X', "BINUNICODE", [](Reader& r) { r.push_text(r.counted_bytes(4)); }},
     {'a', "APPEND", [](Reader& r) { r.append(r.pop_several(1)); }},
     {'b', "BUILD", [](Reader& r) { r.build(); }},
-    {'c', "GLOBAL", [](Reader& r) { r.push_global_lines(); }},
+    {'c', "GLOBAL",
+     [](Reader& r) {
+       const std::string_view module = r.line();
+       r.push_global(module, r.line());
+     }},
     {'d', "DICT", [](Reader& r) { r.push_dict(r.pop_to_mark()); }},
     {'e', "APPENDS", [](Reader& r) { r.append(r.pop_to_mark()); }},
     {'g', "GET", [](Reader& r) { r.get(r.index_line()); }},
     {'h', "BINGET", [](Reader& r) { r.get(r.little_endian(1)); }},
     {'i', "INST"},
     {'j', "LONG_BINGET", [](Reader& r) { r.get(r.little_endian(4)); }},
-    {'l', "LIST", [](Reader& r) { r.push_list(r.pop_to_mark()); }},
+    {'l', "LIST", [](Reader& r) { r.push(r.sequence_of<PickleList>(r.pop_to_mark())); }},
     {'o', "OBJ"},
     {'p', "PUT", [](Reader& r) { r.put(r.index_line()); }},
     {'q', "BINPUT", [](Reader& r) { r.put(r.little_endian(1)); }},
     {'r', "LONG_BINPUT", [](Reader& r) { r.put(r.little_endian(4)); }},
     {'s', "SETITEM", [](Reader& r) { r.set_items(r.pop_several(2)); }},
-    {'t', "TUPLE", [](Reader& r) { r.push_tuple(r.pop_to_mark()); }},
+    {'t', "TUPLE", [](Reader& r) { r.push(r.sequence_of<PickleTuple>(r.pop_to_mark())); }},
     {'u', "SETITEMS", [](Reader& r) { r.set_items(r.pop_to_mark()); }},
     {'G', "BINFLOAT", [](Reader& r) { r.push_double(); }},
     {'B', "BINBYTES", [](Reader& r) { r.push_bytes(r.counted_bytes(4)); }},
     {'C', "SHORT_BINBYTES", [](Reader& r) { r.push_bytes(r.counted_bytes(1)); }},
-    {')', "EMPTY_TUPLE", [](Reader& r) { r.push_tuple({}); }},
-    {']', "EMPTY_LIST", [](Reader& r) { r.push_list({}); }},
+    {')', "EMPTY_TUPLE", [](Reader& r) { r.push(r.sequence_of<PickleTuple>({})); }},
+    {']', "EMPTY_LIST", [](Reader& r) { r.push(r.sequence_of<PickleList>({})); }},
     {'}', "EMPTY_DICT", [](Reader& r) { r.push_dict({}); }},
-    {'\x80', "PROTO", [](Reader& r) { r.check_protocol(); }},
+    {'\x80', "PROTO",
+     [](Reader& r) {
+       if (const std::uint64_t protocol = r.little_endian(1); protocol > 5) r.fail(fmt::format("says {}", protocol));
+     }},
     {'\x81', "NEWOBJ", [](Reader& r) { r.push_object(r.pop_several(2), /*by_new=*/true); }},
     {'\x82', "EXT1"},
     {'\x83', "EXT2"},
     {'\x84', "EXT4"},
-    {'\x85', "TUPLE1", [](Reader& r) { r.push_tuple(r.pop_several(1)); }},
-    {'\x86', "TUPLE2", [](Reader& r) { r.push_tuple(r.pop_several(2)); }},
-    {'\x87', "TUPLE3", [](Reader& r) { r.push_tuple(r.pop_several(3)); }},
+    {'\x85', "TUPLE1", [](Reader& r) { r.push(r.sequence_of<PickleTuple>(r.pop_several(1))); }},
+    {'\x86', "TUPLE2", [](Reader& r) { r.push(r.sequence_of<PickleTuple>(r.pop_several(2))); }},
+    {'\x87', "TUPLE3", [](Reader& r) { r.push(r.sequence_of<PickleTuple>(r.pop_several(3))); }},
     {'\x88', "NEWTRUE", [](Reader& r) { r.push_value(true); }},
     {'\x89', "NEWFALSE", [](Reader& r) { r.push_value(false); }},
     {'\x8a', "LONG1", [](Reader& r) { r.push_long(r.counted_bytes(1)); }},
@@ -470,9 +458,13 @@ const Opcode kOpcodes[] = {
     {'\x90', "ADDITEMS", [](Reader& r) { r.add_to_set(r.pop_to_mark()); }},
     {'\x91', "FROZENSET", [](Reader& r) { r.push_set("frozenset", r.pop_to_mark()); }},
     {'\x92', "NEWOBJ_EX", [](Reader& r) { r.push_object(r.pop_several(3), /*by_new=*/true); }},
-    {'\x93', "STACK_GLOBAL", [](Reader& r) { r.push_global_of_stack(); }},
+    {'\x93', "STACK_GLOBAL",
+     [](Reader& r) {
+       const std::vector<NodePtr> names = r.pop_several(2);
+       r.push_global(r.text_of(names[0]), r.text_of(names[1]));
+     }},
     {'\x94', "MEMOIZE", [](Reader& r) { r.put(r.memo_.size()); }},
-    {'\x95', "FRAME", [](Reader& r) { r.check_frame(); }},
+    {'\x95', "FRAME", [](Reader& r) { r.check_left(r.little_endian(8)); }},
     {'\x96', "BYTEARRAY8", [](Reader& r) { r.push_byte_array(r.counted_bytes(8)); }},
     {'\x97', "NEXT_BUFFER"},
     {'\x98', "READONLY_BUFFER"},

@@ -1,18 +1,14 @@
 #include "formats/safetensors.h"
 
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -92,8 +88,7 @@ std::string kind_of(const Json& value) {
   throw ConfigError({what, path, "the file is damaged, or its name is wrong: download it again"});
 }
 
-// Calls `key` and `value` meanwhile, which throw for what is not expected, with the number of objects and lists around
-// it. Objects and lists for which `value` returns false are left out.
+// Calls `key` and `value`, which throw for what is not expected, with the depth. Leaves out what `value` refuses.
 Json parse(std::string_view json, const std::string& path, const char* what,
            const std::function<void(int depth, const std::string& key)>& key,
            const std::function<bool(int depth, const std::string& kind)>& value) {
@@ -378,8 +373,8 @@ SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std:
 
 void SafetensorsWriter::start_shard(const std::string& file_name, std::vector<TensorInfo> tensors) {
   // Sorted by descending element size, so that every tensor is aligned.
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const TensorInfo& a, const TensorInfo& b) { return bytes_of(a.dtype) > bytes_of(b.dtype); });
+  std::ranges::stable_sort(tensors, std::ranges::greater(),
+                           [](const TensorInfo& info) { return bytes_of(info.dtype); });
   nlohmann::ordered_json header;
   header["__metadata__"]["format"] = "pt";  // transformers rejects files without it
   std::int64_t offset = 0;

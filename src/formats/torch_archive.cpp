@@ -3,10 +3,7 @@
 #include <c10/util/Exception.h>
 #include <caffe2/serialize/inline_container.h>
 
-#include <algorithm>
-#include <array>
 #include <exception>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -122,8 +119,7 @@ void check_directory(const ArchiveSource& source) {
 }
 
 // libtorch's zip code calls us from C, which exceptions must not cross: they are stored here and rethrown afterwards.
-class HeldError {
- public:
+struct HeldError {
   template <class Act>
   bool hold(const Act& act) noexcept {
     if (error_) return false;
@@ -138,7 +134,6 @@ class HeldError {
     if (error_) std::rethrow_exception(error_);
   }
 
- private:
   std::exception_ptr error_;
 };
 

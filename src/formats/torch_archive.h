@@ -1,5 +1,4 @@
-// The archives of torch.save: uncompressed zip files with a pickle and the bytes of the storages that its tensors refer
-// to.
+// The archives of torch.save: uncompressed zip files with a pickle and the bytes of its tensors' storages.
 #pragma once
 
 #include <cstddef>

@@ -2,12 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
-#include <map>
-#include <optional>
-#include <string_view>
 
 #include "base/strings.h"
 
@@ -111,8 +106,7 @@ class HfConfigReader {
     problems_.add(std::move(what), fmt::format("{}, {}", where_, key), std::move(fix));
   }
 
-  // Throws the problems or, if there are none, those of validate(), whose `where` ends in one of our fields; `keys`
-  // maps these to the keys of this file.
+  // Throws the problems, or those of validate() with the `keys` of this file in place of our fields.
   void finish(const std::vector<Problem>& of_config, const std::map<std::string, std::string>& keys) {
     problems_.throw_if_any();
     for (const Problem& problem : of_config) {
@@ -366,8 +360,7 @@ constexpr Renamed kInLayer[] = {
     {"mlp.fc2.bias", "mlp.fc2.bias", "mlp.linear_fc2.bias"},
     {"layer_scale2.lambda1", "layer_scale2.lambda1", "mlp.layer_scale"}};
 
-// Hugging Face stores all queries, then all keys, then all values, in one tensor or in three; we store q, k and v of
-// each head.
+// Hugging Face stores all queries, all keys, all values, in one tensor or three; we store q, k and v of each head.
 void add_qkv(const RadioConfig& config, bool modules, const std::string& theirs, const std::string& ours,
              const std::string& kind, std::vector<ForeignTensor>& tensors) {
   const std::int64_t hidden = config.hidden, heads = config.heads, dim = hidden / heads;

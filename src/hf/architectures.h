@@ -29,8 +29,7 @@ struct NemotronHSpelling {
 
 NemotronHSpelling nemotron_h_spelling(const SafetensorsReader& source);
 
-// One ConfigError lists everything in config.json that is invalid or that Braid's model does not support; `where` is
-// the file's path.
+// One ConfigError lists everything in config.json that is invalid or unsupported; `where` is the file's path.
 HybridLmConfig nemotron_h_config(const nlohmann::json& config, const std::string& where);
 
 // `original` is the config.json from the import, or an empty object; keys that only transformers uses are kept from it.

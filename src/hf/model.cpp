@@ -4,10 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
-#include <map>
-#include <optional>
-
 #include "base/files.h"
 #include "ckpt/tensor_io.h"
 #include "hf/architectures.h"

@@ -7,13 +7,10 @@
 
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <concepts>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <optional>
-#include <span>
 #include <utility>
 
 #include "base/crc32c.h"

@@ -6,11 +6,7 @@
 #include <c10/core/Event.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
-#include <deque>
 #include <filesystem>
 #include <set>
 

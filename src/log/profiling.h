@@ -1,5 +1,4 @@
-// Phase times and memory of a device. Times: on a GPU, the time that the work takes there, not the time that the host
-// takes to queue it.
+// Measurements with libtorch: time and memory of a device, time of the host, the profiler.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,20 +11,16 @@
 #include "log/iteration_log.h"
 #include "log/step_clock.h"
 
-namespace c10 {
-struct Device;
-}
-
 namespace braid {
 
-// Measures the device's current stream; on a CPU, the host's clock.
+// Measures how long work takes on the device's current stream; on a CPU, the host's clock.
 std::unique_ptr<PhaseClock> make_phase_clock(const c10::Device& device);
 
 // This process's memory on the host and, if its device is a GPU, what libtorch has allocated there.
 MemoryUse memory_of_rank(const c10::Device& device);
 
-// --- Splits a rank's host time into ATen operators, communication, and the rest: Braid's own code and the autograd
-// engine. Measured only on request, since observing every operator takes time too.
+// --- a rank's host time: ATen operators, communication, and the rest (Braid's own code, the autograd engine); only on
+// request, since observing every operator takes time too
 
 class Progress;
 
@@ -47,8 +42,7 @@ class HostTime {
   std::unique_ptr<State> state_;
 };
 
-// --- Runs libtorch's profiler (Kineto) for a few iterations, like Megatron's --profile. It records every operator and,
-// on a GPU, every kernel.
+// --- libtorch's profiler (Kineto) for a few iterations, like Megatron's --profile: every operator and every kernel
 
 struct ProfileConfig;
 

@@ -16,7 +16,6 @@
 #include "base/config.h"
 #include "comm/control_line.h"
 #include "log/iteration_log.h"
-#include "log/module_phases.h"
 #include "log/trace.h"
 
 namespace braid {
@@ -77,8 +76,7 @@ class RunLog {
   void show_evaluation(bool runs);  // whether an evaluation of the last iteration runs now
   void add_evaluation(const EvaluationRecord& record, const Moment& now);
 
-  // Call after an evaluation or a save: excludes the time since the last iteration from all iteration times, as
-  // Megatron does.
+  // After an evaluation or a save: leaves the time since the last iteration out of all times, as Megatron does.
   void leave_out_time_until(const Moment& now);
 
   // Prints the line of an interval that ends early because the evaluation after its last iteration was interrupted.

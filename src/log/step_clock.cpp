@@ -1,6 +1,5 @@
 #include "log/step_clock.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 

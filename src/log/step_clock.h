@@ -33,14 +33,12 @@ struct PhaseReport {
   double share(Phase phase) const;  // of the iteration, 0 to 1
 };
 
-// Records time marks. The time between two marks may become known later, because a GPU reaches a mark in its queue
-// after the host.
+// Records time marks. Times may become known later, because a GPU reaches a mark after the host.
 class PhaseClock {
  public:
   virtual ~PhaseClock() = default;
   virtual void mark() = 0;
-  // The known milliseconds between consecutive marks; with `wait`, waits until all are known. The last of these marks
-  // starts the next interval.
+  // The known milliseconds between consecutive marks; with `wait`, all. The last mark starts the next interval.
   virtual std::vector<double> take_spans(bool wait) = 0;
   // The device that is timed, e.g. "GPU"; empty for the host.
   virtual std::string device() const { return ""; }
@@ -104,7 +102,7 @@ class PhaseTimers {
   std::array<double, kPhases> collected_ms_{};
 };
 
-// --- Measures where a rank's time goes, for both the log and the trace.
+// --- where a rank's time goes, for both the log and the trace
 
 // Shows when a GPU ran the scopes of a StepClock, on a track of the trace beside the host's. The times are those of the
 // marks that the phase timers record in the GPU's queue, so these spans need no additional events.
@@ -116,8 +114,7 @@ class DeviceTrack {
   std::int64_t open(std::string_view name, std::initializer_list<Trace::Arg> args, std::int64_t begin_mark);
   void close(std::int64_t number, std::int64_t end_mark);
 
-  // Takes the times between the next marks, the last of which the device has just passed. Writes the spans whose end is
-  // known.
+  // Takes the times between the next marks, the last just passed, and writes the spans that have ended.
   void pass_marks(const std::vector<double>& ms_between, Trace::TimePoint now);
 
  private:

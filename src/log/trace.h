@@ -52,8 +52,7 @@ class Trace {
   // Disabled; a span costs only the test of a pointer.
   Trace();
 
-  // Writes trace_path(), replacing an earlier run's file. `coordinates` describes the rank's
-  // coordinates, e.g. "language tp 0 dp 1"; it becomes the name of the rank's row.
+  // Replaces an earlier run's trace_path(). The rank's row is named by its `coordinates`: "language tp 0 dp 1".
   Trace(const std::string& folder, int global_rank, const std::string& coordinates);
   Trace(Trace&&) noexcept;
   ~Trace();  // flushes; must outlive its spans
@@ -90,8 +89,7 @@ class Trace {
   std::unique_ptr<Writer> writer_;
 };
 
-// --- Joins the traces of all ranks into one file that Perfetto shows as one timeline. Events are copied one by one, so
-// memory use depends neither on the number of ranks nor on the length of the run.
+// --- joining the traces of all ranks into one timeline, with bounded memory
 
 std::string merged_trace_path(const std::string& folder);  // FOLDER/trace.json
 
@@ -107,7 +105,7 @@ struct MergedTraces {
 MergedTraces merge_traces(const std::string& folder, std::optional<int> world_size = std::nullopt,
                           std::atomic<std::int64_t>* bytes_read = nullptr);
 
-// --- Writes a rank's communication as tracks of its trace, with arrows to the same operations of other ranks.
+// --- a rank's communication as tracks of its trace, with arrows to the same operations of other ranks
 
 class CommTrack {
  public:

@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "log/module_phases.h"
+#include "log/iteration_log.h"
 #include "paper/stage.h"
+#include "paper/work.h"
 #include "plan/topology.h"
 #include "predict/hardware.h"
 

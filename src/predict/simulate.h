@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "log/iteration_log.h"
 #include "plan/player.h"
 #include "predict/hardware.h"
 #include "predict/op_time.h"

@@ -1,8 +1,4 @@
 // What of the data set can be checked before a run starts, without libtorch.
-#include <algorithm>
-#include <filesystem>
-#include <functional>
-#include <system_error>
 
 #include "base/strings.h"
 #include "data/batches/sample_sizes.h"
@@ -23,6 +19,22 @@ class DataCheck {
         topology_(topology),
         options_(lane_set_options(recipe, topology, recipe.train.seed, DataUse::Training)) {}
 
+  DataFindings run(const std::vector<DataUse>& uses, const StoredData& stored) {
+    attempt("data.path", [&] { kind_of_path(options_.data.path); });
+    for (const DataUse use : uses) check_split(use);
+    for (const auto& field : mapped_fields(options_.data.fields)) {
+      const std::string key = fmt::format("data.fields.{}", field.first);
+      attempt(key, [&] { parse_field_source(field.second, key); });
+    }
+    check_text();
+    check_pictures();
+    check_samples();
+    const bool trains = std::ranges::find(uses, DataUse::Training) != uses.end();
+    trains ? check_continues_at(stored) : compare_text(stored);
+    return std::move(found_);
+  }
+
+ private:
   void check_text() {
     const DataConfig& data = options_.data;
     std::error_code ignored;
@@ -43,8 +55,7 @@ class DataCheck {
     for (const std::string& warning : sequences_->warnings()) found_.warnings.push_back(warning);
   }
 
-  // Runs after the checks of the text and the splits. Checks only whether the recipe suits the samples; damage is found
-  // when they are read.
+  // After the checks of text and splits: whether the recipe suits the samples. Damage is found when they are read.
   void check_samples() {
     const std::shared_ptr<const Blend> blend = blend_ ? blend_ : found_.evaluated;
     if (!blend || !sequences_ || !found_.problems.empty()) return;
@@ -62,20 +73,9 @@ class DataCheck {
            "data.pictures.tile_side", fmt::format("use {}", (pictures.tile_side / unit + 1) * unit)});
   }
 
-  void check_fields() {
-    for (const auto& field : mapped_fields(options_.data.fields)) {
-      const std::string key = fmt::format("data.fields.{}", field.first);
-      attempt(key, [&] { parse_field_source(field.second, key); });
-    }
-  }
-
-  void check_path() {
-    attempt("data.path", [&] { kind_of_path(options_.data.path); });
-  }
-
   // A path that is not a data set has already been reported.
   void check_split(DataUse use) {
-    if (has_problem("data.path")) return;
+    if (std::ranges::find(found_.problems, "data.path", &Problem::where) != found_.problems.end()) return;
     const LaneSetOptions options = lane_set_options(recipe_, topology_, recipe_.train.seed, use);
     const char* keys = use == DataUse::Training ? "data.path data.split" : "data.path data.valid_split";
     std::shared_ptr<const Blend> blend;
@@ -84,13 +84,12 @@ class DataCheck {
       if (Problems problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
         throw ConfigError(std::move(problems));
     });
-    if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
-    if (blend)
-      for (const Problem& problem : unreadable_shards(*blend)) add({problem.what, keys, problem.fix});
-    if (blend)
-      for (const Leaf& leaf : blend->leaves)
-        for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
-          if (!contains(found_.warnings, warning)) found_.warnings.push_back(std::move(warning));
+    if (!blend) return;
+    attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
+    for (const Problem& problem : unreadable_shards(*blend)) add({problem.what, keys, problem.fix});
+    for (const Leaf& leaf : blend->leaves)
+      for (std::string& warning : exclude_warnings(leaf.data.path, leaf.data.unknown_excludes))
+        if (!contains(found_.warnings, warning)) found_.warnings.push_back(std::move(warning));
     (use == DataUse::Training ? blend_ : found_.evaluated) = std::move(blend);
   }
 
@@ -118,9 +117,6 @@ class DataCheck {
   } catch (const DataError&) {
   }
 
-  DataFindings take() { return std::move(found_); }
-
- private:
   // Each worker of a lane needs samples to train on; for an evaluation, one worker with samples is enough.
   static void check_lanes(const std::shared_ptr<const Blend>& blend, const LaneSetOptions& options) {
     const OrderConfig order = order_of(options);
@@ -177,17 +173,15 @@ class DataCheck {
   }
 
   void warn_of_unfit(std::int64_t looked, std::int64_t too_long, std::int64_t without_targets) {
-    const auto of_those = [&](std::int64_t count) {
-      return fmt::format("{} of {} that were looked at", count, counted(looked, "sample"));
+    const auto warn = [&](std::int64_t count, const std::string& what) {
+      if (count > 0)
+        found_.warnings.push_back(
+            fmt::format("{} of {} that were looked at {}", count, counted(looked, "sample"), what));
     };
     const bool drops = options_.data.over_long == "drop";
-    if (too_long > 0)
-      found_.warnings.push_back(fmt::format("{} are longer than a sequence of {} tokens and will be {}",
-                                            of_those(too_long), options_.sequence_length,
-                                            drops ? std::string("left out; ") + kAdviceOnLength : "cut"));
-    if (without_targets > 0)
-      found_.warnings.push_back(
-          fmt::format("{} have nothing to predict and will be left out", of_those(without_targets)));
+    warn(too_long, fmt::format("are longer than a sequence of {} tokens and will be {}", options_.sequence_length,
+                               drops ? std::string("left out; ") + kAdviceOnLength : "cut"));
+    warn(without_targets, "have nothing to predict and will be left out");
   }
 
   // Adds the problems that `open` throws. A problem without a recipe key is attributed to `keys`, and the place in a
@@ -212,14 +206,8 @@ class DataCheck {
 
   // Adds a problem once, since both splits may have it.
   void add(Problem problem) {
-    const auto is_same = [&](const Problem& other) { return other.what == problem.what; };
-    if (std::none_of(found_.problems.begin(), found_.problems.end(), is_same))
+    if (std::ranges::find(found_.problems, problem.what, &Problem::what) == found_.problems.end())
       found_.problems.push_back(std::move(problem));
-  }
-
-  bool has_problem(const char* key) const {
-    return std::any_of(found_.problems.begin(), found_.problems.end(),
-                       [&](const Problem& problem) { return problem.where == key; });
   }
 
   const Recipe& recipe_;
@@ -239,16 +227,7 @@ DataFindings check_data(const Recipe& recipe, const Topology& topology, const st
   if (recipe.data.set.path.empty())
     return {.problems = {{"the recipe needs a data set, and data.path is not set", "data.path data.mock",
                           "give --data-path PATH, or --mock-data for generated samples"}}};
-  DataCheck check(recipe, topology);
-  check.check_path();
-  for (const DataUse use : uses) check.check_split(use);
-  check.check_fields();
-  check.check_text();
-  check.check_pictures();
-  check.check_samples();
-  const bool trains = std::find(uses.begin(), uses.end(), DataUse::Training) != uses.end();
-  trains ? check.check_continues_at(stored) : check.compare_text(stored);
-  return check.take();
+  return DataCheck(recipe, topology).run(uses, stored);
 }
 
 std::vector<DataUse> data_uses(const Recipe& recipe) {

@@ -4,13 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <map>
-#include <optional>
-#include <system_error>
 
 #include "base/files.h"
 #include "base/socket.h"
@@ -54,45 +49,34 @@ void try_folder(const fs::path& folder) {
     throw_errno(fmt::format("cannot write to '{}'", folder.string()));
 }
 
+// Whether the file is new.
+bool make_file(const fs::path& path) {
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+  if (Fd(::open(path.c_str(), flags | O_EXCL, 0666))) return true;
+  if (errno != EEXIST || !Fd(::open(path.c_str(), flags, 0666)))
+    throw_errno(fmt::format("cannot open '{}'", path.string()));
+  return false;
+}
+
 // Creates folders or a file, and finally removes those that did not exist before.
-class WriteTrial {
- public:
-  WriteTrial() = default;
-  ~WriteTrial() {
-    std::error_code ignored;
-    for (const fs::path& path : made_) fs::remove(path, ignored);  // a folder only when it is empty
-  }
-  WriteTrial(const WriteTrial&) = delete;
-  WriteTrial& operator=(const WriteTrial&) = delete;
-
-  void make_folders(const fs::path& folder) {
-    std::error_code ignored;
-    const auto is_there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
-    for (fs::path path = folder; !path.empty() && !is_there(path); path = path.parent_path()) made_.push_back(path);
-    if (!folder.empty()) fs::create_directories(folder);
-  }
-
-  void make_file(const fs::path& path) {
-    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-    Fd fd(::open(path.c_str(), flags | O_EXCL, 0666));
-    if (fd) made_.insert(made_.begin(), path);
-    if (!fd && errno == EEXIST) fd = Fd(::open(path.c_str(), flags, 0666));
-    if (!fd) throw_errno(fmt::format("cannot open '{}'", path.string()));
-  }
-
- private:
-  std::vector<fs::path> made_;  // deepest first
-};
-
-std::error_code try_to_write(const WrittenPath& written) try {
-  const fs::path path(written.path);
+std::error_code try_to_write(const WrittenPath& written) {
   const bool is_file = written.kind == WrittenPath::File;
-  WriteTrial trial;
-  trial.make_folders(is_file ? path.parent_path() : path);
-  is_file ? trial.make_file(path) : try_folder(path);
-  return {};
-} catch (const std::system_error& e) {
-  return e.code();
+  const fs::path path(written.path), folder = is_file ? path.parent_path() : path;
+  std::error_code error, ignored;
+  const auto is_there = [&](const fs::path& each) { return fs::exists(fs::symlink_status(each, ignored)); };
+  std::vector<fs::path> made;  // deepest first
+  for (fs::path each = folder; !each.empty() && !is_there(each); each = each.parent_path()) made.push_back(each);
+  try {
+    if (!folder.empty()) fs::create_directories(folder);
+    if (!is_file)
+      try_folder(path);
+    else if (make_file(path))
+      made.insert(made.begin(), path);
+  } catch (const std::system_error& e) {
+    error = e.code();
+  }
+  for (const fs::path& each : made) fs::remove(each, ignored);  // a folder only when it is empty
+  return error;
 }
 
 std::optional<std::string> fails_to_write(const WrittenPath& written) {
@@ -113,10 +97,8 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
     std::error_code ignored;
     return fs::equivalent(target, input, ignored);
   };
-  const auto is_shard_file =
-      [&](const fs::path& input) {  // names are compared first, because file system calls are slow
-        return input.filename() == target.filename() && is(input);
-      };
+  // Names are compared first, because file system calls are slow.
+  const auto is_shard_file = [&](const fs::path& input) { return input.filename() == target.filename() && is(input); };
   if (is(inputs.path) || is(inputs.data.path) || std::ranges::any_of(inputs.others, is)) return true;
   if (const fs::path tokenizer(inputs.data.tokenizer); !tokenizer.empty()) {
     std::error_code ignored;
@@ -148,8 +130,7 @@ std::optional<Problem> name_problem(const OutputFile& output, const InputFiles& 
     return Problem{fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
                    output.flag, "give another name"};
   const auto is_of_kind = [&](const std::string& name) {
-    return std::any_of(output.endings.begin(), output.endings.end(),
-                       [&](std::string_view ending) { return name.ends_with(ending); });
+    return std::ranges::any_of(output.endings, [&](std::string_view ending) { return name.ends_with(ending); });
   };
   if (is_of_kind(output.path) && is_of_kind(full_path(output.path))) return std::nullopt;
   return Problem{

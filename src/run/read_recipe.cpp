@@ -1,7 +1,6 @@
 // Reads a recipe from a file and the command line. Its problems are reported where the user finds their cause.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cctype>
 #include <iterator>
 
@@ -93,15 +92,12 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-// Messages name the keys that they are about. Ranks are counted over the whole topology, and the number of experts
-// follows from several keys of the model.
+// Messages name their keys. Ranks are counted over the whole topology; several keys make the number of experts.
 bool may_follow(const Problem& problem, const std::string& refused, const Keys& known) {
   const auto is_below = [](const std::string& key, const std::string& section) {
     return key.starts_with(section + ".");
   };
-  const bool is_section =
-      std::any_of(known.begin(), known.end(), [&](const std::string& key) { return is_below(key, refused); });
-  if (is_section) return true;
+  if (std::ranges::any_of(known, [&](const std::string& key) { return is_below(key, refused); })) return true;
   if (is_below(refused, "topology") && is_below(problem.where, "topology")) return true;
   const bool of_experts = problem.what.find("expert") != std::string::npos;
   if (refused == kProvider) return of_experts || is_below(problem.where, "model") || is_below(problem.where, "data");
@@ -111,8 +107,7 @@ bool may_follow(const Problem& problem, const std::string& refused, const Keys& 
 
 // Without a known provider, the keys below a model's modules cannot be judged.
 void drop_keys_of_unknown_provider(Problems& of_values) {
-  const auto is_provider = [](const Problem& problem) { return key_of(problem) == kProvider; };
-  if (std::none_of(of_values.begin(), of_values.end(), is_provider)) return;
+  if (std::ranges::find(of_values, kProvider, key_of) == of_values.end()) return;
   std::vector<std::string> sections = {"language"};
   for (const Provider& provider : providers())
     for (const EncoderConfig& encoder : provider.encoders) sections.push_back(encoder.name);
@@ -125,8 +120,8 @@ void drop_keys_of_unknown_provider(Problems& of_values) {
 // `known`: all dotted keys of a recipe.
 void drop_doubtful(Problems& of_whole, const Problems& of_values, const Keys& known) {
   std::erase_if(of_whole, [&](const Problem& problem) {
-    return std::any_of(of_values.begin(), of_values.end(),
-                       [&](const Problem& value) { return may_follow(problem, meant_key(value), known); });
+    return std::ranges::any_of(of_values,
+                               [&](const Problem& value) { return may_follow(problem, meant_key(value), known); });
   });
 }
 
@@ -135,21 +130,20 @@ void drop_doubtful(Problems& of_whole, const Problems& of_values, const Keys& kn
 // Fills in names, so that a printed recipe has every default.
 void name_media(Recipe& recipe) {
   for (const ModuleConfig& module : recipe.topology.modules) {
-    const auto is_named = [&](const MockMediaConfig& media) { return media.name == module.name; };
     std::vector<MockMediaConfig>& media = recipe.data.media;
-    if (!find_encoder(recipe.model.model, module.name) || std::any_of(media.begin(), media.end(), is_named)) continue;
+    const bool is_named = std::ranges::find(media, module.name, &MockMediaConfig::name) != media.end();
+    if (is_named || !find_encoder(recipe.model.model, module.name)) continue;
     media.push_back(mock_of(recipe.data, module.name));
     media.back().name = module.name;
   }
 }
 
-bool is_changed(const std::vector<ConfigOverride>& overrides, const std::string& path) {
-  return std::any_of(overrides.begin(), overrides.end(), [&](const ConfigOverride& o) { return o.path == path; });
-}
-
 // Lowering the learning rate on the command line scales min_lr with it, so that lr may go below the recipe's min_lr.
 void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& overrides, LrScheduleConfig& schedule) {
-  if (!is_changed(overrides, "train.lr") || is_changed(overrides, "train.min_lr")) return;
+  const auto is_changed = [&](const char* path) {
+    return std::ranges::find(overrides, path, &ConfigOverride::path) != overrides.end();
+  };
+  if (!is_changed("train.lr") || is_changed("train.min_lr")) return;
   const LrScheduleConfig& before = as_written.train.schedule;
   if (schedule.lr < 0 || schedule.min_lr <= schedule.lr || before.min_lr > before.lr) return;
   schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
@@ -164,8 +158,7 @@ Keys given_keys(const std::string& yaml, const std::vector<ConfigOverride>& over
   return keys;
 }
 
-// The recipe with these overrides, and its problems; `where` of each is a location in the file or a flag, or a key if
-// only the whole recipe shows the problem.
+// A recipe and its problems; `where` is a place in the file, a flag, or a key if only the whole shows the problem.
 struct Reading {
   YamlReader reader;
   Recipe recipe{};
@@ -210,8 +203,8 @@ class Blame {
         Trial trial = {.flag = flag.flag.empty() ? "--" + flag.path : flag.flag};
         for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
         // A new problem may merely hide those that disappeared.
-        const bool tells = std::all_of(trial.problems_left.begin(), trial.problems_left.end(),
-                                       [&](const std::string& key) { return contains(found, key); });
+        const bool tells =
+            std::ranges::all_of(trial.problems_left, [&](const std::string& key) { return contains(found, key); });
         if (tells) trials_.push_back(std::move(trial));
       } catch (const ConfigError&) {  // without this flag, another flag's key does not exist
       }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iterator>
 #include <numeric>
 
@@ -27,7 +26,7 @@ void describe_recompute(Fields& f, std::vector<std::string>& names) {
 
 using Problems = std::vector<Problem>;
 
-void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), std::back_inserter(all)); }
+void append(Problems& all, Problems more) { std::ranges::move(more, std::back_inserter(all)); }
 
 void check_at_least(Problems& problems, const char* key, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
@@ -104,8 +103,7 @@ Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
     problems.push_back(
         {fmt::format("balance_replicas={} does not divide the language model's dp={}", together, language.dp),
          "loader.balance_replicas", fmt::format("use balance_replicas={}", std::gcd(together, language.dp))});
-  // The correction scales gradients by the number of encoder replicas with input, which depends on the assignment of
-  // samples.
+  // The correction scales gradients by the number of replicas with input, so samples must not move.
   if (recipe.train.correct_partial_participation)
     problems.push_back({"balance=cost moves samples, but correct_partial_participation=true needs them where they are",
                         "loader.balance", "use balance=none, or correct_partial_participation=false"});
@@ -198,9 +196,8 @@ Problems model_problems(const Recipe& recipe) {
 
 Problems prefetch_problems(const Recipe& recipe) {
   if (recipe.train.prefetch <= 0) return {};
-  const bool one_can =
-      std::any_of(recipe.topology.modules.begin(), recipe.topology.modules.end(),
-                  [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
+  const bool one_can = std::ranges::any_of(
+      recipe.topology.modules, [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
   if (one_can && !recipe.topology.colocated) return {};
   return {{fmt::format("prefetch={}, but no encoder can run ahead: that needs an encoder with its own ranks and pp=1",
                        recipe.train.prefetch),
@@ -221,9 +218,9 @@ Problems freeze_problems(const Recipe& recipe) {
 }
 
 bool is_reported(const Problems& of_topology, const Problem& problem) {
-  return std::any_of(of_topology.begin(), of_topology.end(), [&](const Problem& other) {
-    const bool of_experts = problem.where == "model.language.experts" && other.where.ends_with(".ep");
-    return of_experts || other.where == problem.where;
+  const bool of_experts = problem.where == "model.language.experts";
+  return std::ranges::any_of(of_topology, [&](const Problem& other) {
+    return (of_experts && other.where.ends_with(".ep")) || other.where == problem.where;
   });
 }
 
@@ -320,9 +317,8 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
 }
 
 std::vector<std::string> recompute_parts(const Recipe& recipe) {
-  const std::vector<ModuleConfig>& modules = recipe.topology.modules;
   const auto is_encoder = [](const ModuleConfig& module) { return module.kind == "encoder"; };
-  return recompute_parts(recipe.model.model.language, std::any_of(modules.begin(), modules.end(), is_encoder));
+  return recompute_parts(recipe.model.model.language, std::ranges::any_of(recipe.topology.modules, is_encoder));
 }
 
 std::string to_yaml(Recipe recipe) {

@@ -89,16 +89,14 @@ TrainLength length_of(const TrainConfig& config);
 // The parameter sets that do not train, by their names in mimo/mimo_model.h.
 std::vector<std::string> frozen_sets(const Recipe& recipe);
 
-// The user's input: a file ("-": standard input) and the command line's overrides. The text is read once, since it may
-// come from a pipe.
+// The user's input: a file ("-": standard input) and flags. The text is read once, since it may be a pipe.
 struct RecipeSource {
   std::string path, text;
   std::vector<ConfigOverride> overrides{};
 };
 RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides = {});
 
-// One ConfigError lists every problem of the file and of the topology. With TopologyOnly, the topology need not fit the
-// model.
+// One ConfigError lists every problem. With TopologyOnly, the topology need not fit the model.
 enum class RecipeChecks { All, TopologyOnly };
 Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks = RecipeChecks::All);
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},

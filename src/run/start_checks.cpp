@@ -2,12 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <functional>
-#include <map>
-#include <memory>
-
 #include "base/files.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
@@ -66,8 +60,7 @@ std::string keys_behind(const std::vector<ScheduleDifference>& differences, cons
 
 constexpr const char *kLoad = "checkpoint.load", *kFolder = "give the folder of a checkpoint";
 
-// A folder that a recipe key names for loading. With a fallback, an older iteration is used if the newest is damaged or
-// missing.
+// A folder that a recipe key names; with a fallback, an older iteration replaces a damaged or missing newest one.
 struct NamedFolder {
   std::string key, path;
   KeyScheme scheme = KeyScheme::Nemotron;

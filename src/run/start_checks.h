@@ -1,5 +1,4 @@
-// Checks before any rank starts. `where` of each problem is a dotted recipe key, or several separated by spaces. No
-// libtorch here.
+// Checks before any rank starts. `where` of a problem is a recipe key, or several separated by spaces. No libtorch.
 #pragma once
 
 #include <memory>
@@ -33,16 +32,14 @@ DataFindings check_data(const Recipe& recipe, const Topology& topology, const st
 // Training and, if the recipe evaluates, evaluation.
 std::vector<DataUse> data_uses(const Recipe& recipe);
 
-// --- whether the checkpoint to load exists, has intact small files, and matches the model and the learning rate
-// schedule
+// --- whether the checkpoint to load exists, is intact, and matches the model and the schedule
 
 struct LoadFindings {
   std::vector<Problem> problems{};
   StoredData data{};  // of the run that is resumed or evaluated
 };
 
-// Does not read tensors; the ranks detect their damage. A command that only evaluates gets no advice to start from
-// scratch.
+// Does not read tensors. A command that only evaluates gets no advice to start from scratch.
 LoadFindings check_load(const Recipe& recipe, const Topology& topology, bool only_evaluates = false);
 
 }  // namespace braid

@@ -1,9 +1,7 @@
 #include "run/step_sizes.h"
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include "base/strings.h"
@@ -219,8 +217,7 @@ std::int64_t RankStep::transfer_bytes(const Edge& edge, int microbatch) const {
 
 // --- the update
 
-// One all-reduce (train/training.cpp) carries the result of Step::finish(), gradient_terms(), reasons to stop, and the
-// sizes of the next step (mimo/batch_feed.cpp).
+// One all-reduce carries Step::finish(), gradient_terms(), reasons to stop and the next sizes (mimo/batch_feed.cpp).
 std::int64_t RankStep::agreed_bytes() const {
   const std::int64_t totals = 7 + modules(), gradients = modules() + 2,
                      stops = static_cast<std::int64_t>(StopReason::SigInt) + 1;
@@ -240,8 +237,7 @@ Collectives RankStep::update(int m, const StepSizes& next) const {
   return all;
 }
 
-// The numbers of the next step that a leader broadcasts (mimo/batch_feed.cpp): ids, labels and sequence boundaries, or
-// extents.
+// What a leader broadcasts of the next step: ids, labels and boundaries, or extents (mimo/batch_feed.cpp).
 std::int64_t RankStep::shared_numbers(int m, const StepSizes& next) const {
   const RankSizes sizes = of_step(next);
   std::int64_t numbers = 0;

@@ -1,5 +1,4 @@
-// The sizes of a training step's microbatches, and the other facts besides the topology on which its ops depend. No
-// libtorch here.
+// The sizes of a step's microbatches, and what a rank computes and communicates with them. No libtorch.
 #pragma once
 
 #include <string>
@@ -53,8 +52,7 @@ const EncoderConfig& encoder_of(const Provider& provider, const Module& module);
 // communicates (RankStep) and the memory it needs (predict/memory.h) are counted from the same sizes.
 class RankSizes {
  public:
-  // `modules` are those of the whole world; `sizes` must include the replicas that are queried. All must outlive this
-  // object.
+  // `modules`: of the whole world; `sizes`: of the replicas that are queried. All must outlive this object.
   RankSizes(const StepSetup& setup, const std::vector<Module>& modules, const StepSizes& sizes, int global_rank);
   RankSizes of_step(const StepSizes& sizes) const { return {setup_, modules_, sizes, rank_}; }
 
@@ -72,8 +70,7 @@ class RankSizes {
   TextSizes text(int microbatch) const;
   StepSizes::Extents extents(int m, int microbatch) const;  // of the encoder's items
   std::int64_t media_bytes(int m, int microbatch) const;    // of these items, as they are read
-  // The work includes operators that run only in the first microbatch of a step, or only in later ones
-  // (in_microbatch()).
+  // Includes operators that run only in the first microbatch of a step, or only in later ones (in_microbatch()).
   StageOnPaper walk(const Stage& stage, int microbatch) const;
 
   // --- a microbatch of all replicas
@@ -114,16 +111,14 @@ class RankStep : public RankSizes {
   Collectives load(const Stage& stage, int microbatch) const;
   // The sizes that determine walk(): equal for microbatches that a stage treats alike.
   std::vector<std::int64_t> input_sizes(const Stage& stage, int microbatch) const;
-  // On the first stage of the language model, the leader of a replica shares embeddings with its ranks, and sums up
-  // their gradients.
+  // On the first language stage, the leader of a replica shares embeddings, and sums up their gradients.
   Collectives shared_embeddings(const Stage& stage, int microbatch, bool is_forward) const;
   std::int64_t transfer_bytes(const Edge& edge, int microbatch) const;
 
   // --- the update
 
   std::int64_t agreed_bytes() const;  // of the all-reduce over the world
-  // The update of a module of this rank. At the end of a step, the ranks of a replica share the batches of the `next`
-  // step.
+  // The update of a module; at the end of a step, the ranks of a replica share the batches of the `next` one.
   Collectives update(int module, const StepSizes& next) const;
 
  private:

@@ -5,11 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-#include <map>
-#include <optional>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
@@ -43,8 +38,7 @@ std::vector<std::pair<std::string, std::string>> group_prefixes(const DistMetada
     prefixes.emplace_back(naming.modules, naming.group);
     prefixes.emplace_back(root + naming.nemotron, naming.group);
   }
-  std::stable_sort(prefixes.begin(), prefixes.end(),
-                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  std::ranges::stable_sort(prefixes, std::ranges::greater(), [](const auto& row) { return row.first.size(); });
   return prefixes;
 }
 
@@ -222,9 +216,8 @@ std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme, const 
 
 std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recipe) {
   std::vector<StoredSet> modules = whole_sets(recipe, KeyScheme::Modules);
-  const bool any = std::any_of(modules.begin(), modules.end(),
-                               [&](const StoredSet& set) { return has_key_with(metadata, set.rule.prefix); });
-  if (any) return modules;
+  const auto has_keys = [&](const StoredSet& set) { return has_key_with(metadata, set.rule.prefix); };
+  if (std::ranges::any_of(modules, has_keys)) return modules;
   return whole_sets(recipe, KeyScheme::Nemotron, nemotron_root(metadata));
 }
 

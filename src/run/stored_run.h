@@ -1,5 +1,4 @@
-// Reads what a checkpoint stores about the run that saved it, and interprets its keys with or without that. No libtorch
-// here.
+// What a checkpoint stores about the run that saved it; its keys, with or without that. No libtorch.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +48,7 @@ using KeyRenames = std::vector<std::pair<std::string, std::string>>;
 KeyRenames renames_to(KeyScheme scheme, const DistMetadata& metadata, const std::optional<Recipe>& recipe);
 std::optional<std::string> renamed(const std::string& key, const KeyRenames& renames);  // empty: no prefix matches
 
-// --- Converts modules of a checkpoint from and to Hugging Face folders: the hybrid language model (nemotron_h) and
-// RADIO.
+// --- modules of a checkpoint from and to Hugging Face folders: the hybrid language model and RADIO
 
 // Writes the module's model, as the recipe in common.pt describes it; for an encoder, without its projector.
 // ConfigError for models that cannot be written as a Hugging Face folder.

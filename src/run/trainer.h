@@ -29,8 +29,7 @@ struct RunContext {
   std::string held_lock{};                   // the launcher's lock of the save folder: see SaveLock::Options
 };
 
-// Collective, to be called before train(): whether any rank has problems. If so, the first such rank prints its
-// problems, and no rank may start.
+// Collective, before train(): whether any rank has problems. The first such rank prints them; no rank may start.
 bool any_rank_refused(const std::vector<Problem>& problems, World& world);
 
 // The training loop of one rank: build, step, log, until the recipe's end or a request to stop. Returns the loss of

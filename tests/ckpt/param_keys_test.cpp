@@ -1,5 +1,5 @@
 // The keys, and the positions in them, under which a shard of a parameter is stored.
-#include "ckpt/param_keys.h"
+#include "run/resume/stored_sets.h"
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "log/module_phases.h"
+#include "log/iteration_log.h"
 
 namespace braid {
 namespace {

@@ -1,4 +1,4 @@
-#include "log/module_phases.h"
+#include "log/iteration_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

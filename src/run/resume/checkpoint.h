@@ -19,15 +19,13 @@ namespace braid {
 
 class World;
 
-// --- the tensors that make up the state of a training run, as a checkpoint stores them: views of the live tensors,
-// each with its key and its box in the stored tensor
+// --- the state of a run: views of live tensors, each with its key and its box in the stored tensor
 
 struct StateTensor : KeyedTensor {
   bool written_here = false;  // this rank writes the box, which others may also hold
 };
 
-// This rank's parameters of these sets. `writers` decides which rank writes a parameter that several hold; null when
-// only loading.
+// This rank's parameters of these sets. `writers`: which rank writes what several hold; null when only loading.
 std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<StoredSet>& sets,
                                      const ShardWriters* writers);
 

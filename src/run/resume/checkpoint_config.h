@@ -40,8 +40,7 @@ bool is_same_folder(const std::string& a, const std::string& b);
 // Whether the run loads the folder that it saves to, or one of its iterations.
 bool resumes_in_place(const CheckpointConfig& config);
 
-// Throws a ConfigError if the folder is itself a checkpoint, or has checkpoints that this run does not resume from and
-// would therefore replace.
+// ConfigError if the folder is itself a checkpoint, or has some that this run does not resume from and would replace.
 void check_save_folder(const CheckpointConfig& config);
 
 }  // namespace braid

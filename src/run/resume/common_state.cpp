@@ -19,10 +19,12 @@ PickleValue scheduler_state(const LrSchedule& schedule) {
   return pickle_dict(std::move(items));
 }
 
-std::optional<std::int64_t> integer(const PickleValue& value) {
-  if (!value) return std::nullopt;
-  const auto* number = as<std::int64_t>(value);
-  return number ? std::optional(*number) : std::nullopt;
+std::optional<std::int64_t> integer(const PickleValue& value) { return value_of<std::int64_t>(value); }
+
+// The integer of this key in the first item of a list.
+std::optional<std::int64_t> integer_of_first(const PickleValue& list, const char* key) {
+  const auto* items = as<PickleList>(list);
+  return items && !items->items.empty() ? integer(find(items->items.front(), key)) : std::nullopt;
 }
 
 PickleValue to_list(const std::vector<std::string>& texts) {
@@ -33,7 +35,7 @@ PickleValue to_list(const std::vector<std::string>& texts) {
 
 std::vector<std::string> texts_of(const PickleValue& value) {
   std::vector<std::string> texts;
-  if (const auto* list = value ? as<PickleList>(value) : nullptr)
+  if (const auto* list = as<PickleList>(value))
     for (const PickleValue& item : list->items)
       if (const auto* text = as<std::string>(item)) texts.push_back(*text);
   return texts;
@@ -45,7 +47,6 @@ std::optional<int> small_integer(const PickleValue& value) {
 }
 
 std::optional<double> number(const PickleValue& value) {
-  if (!value) return std::nullopt;
   if (const auto* real = as<double>(value)) return *real;
   const auto whole = integer(value);
   return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
@@ -94,21 +95,16 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   const auto iteration = integer(find(common, "iteration"));
   if (!iteration) throw DataError(fmt::format("{} does not contain an iteration number", file));
   StoredRun run = {.position = {.iteration = *iteration}};
-  if (const PickleValue scheduler = find(common, "opt_param_scheduler")) run.scheduler = parse_scheduler(scheduler);
+  run.scheduler = parse_scheduler(find(common, "opt_param_scheduler"));
   const PickleValue args = find(common, "args");
-  const auto consumed = args ? integer(find(args, "consumed_train_samples")) : std::nullopt;
+  const auto consumed = integer(find(args, "consumed_train_samples"));
   // Some trainers store no sample count; the scheduler's step count is in samples too.
   run.position.consumed_samples = consumed ? *consumed : with_state({}, run.scheduler).num_steps;
   if (run.position.iteration < 0 || run.position.consumed_samples < 0)
     throw DataError(fmt::format("{}: iteration {} after {} samples is invalid", file, run.position.iteration,
                                 run.position.consumed_samples));
-  const auto text_of = [&](const char* key) {
-    const PickleValue value = args ? find(args, key) : nullptr;
-    const auto* text = value ? as<std::string>(value) : nullptr;
-    return text ? *text : std::string();
-  };
-  run.recipe = text_of("recipe");
-  run.data_positions = texts_of(args ? find(args, "data_positions") : nullptr);
+  run.recipe = value_of<std::string>(find(args, "recipe")).value_or("");
+  run.data_positions = texts_of(find(args, "data_positions"));
   return run;
 }
 
@@ -134,10 +130,7 @@ PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedu
   return pickle_list(std::move(groups));
 }
 
-std::optional<std::int64_t> steps_of(const PickleValue& param_groups) {
-  const auto* groups = as<PickleList>(param_groups);
-  return groups && !groups->items.empty() ? integer(find(groups->items.front(), "step")) : std::nullopt;
-}
+std::optional<std::int64_t> steps_of(const PickleValue& param_groups) { return integer_of_first(param_groups, "step"); }
 
 PickleValue to_pickle(const LossScale::State& state) {
   return pickle_dict({{"scale", pickle(state.value)},
@@ -155,10 +148,7 @@ std::optional<LossScale::State> parse_loss_scale(const PickleValue& state) {
 
 PickleValue rng_state(std::int64_t seed) { return pickle_list({pickle_dict({{"seed", pickle(seed)}})}); }
 
-std::optional<std::int64_t> seed_of(const PickleValue& rng_state) {
-  const auto* states = as<PickleList>(rng_state);
-  return states && !states->items.empty() ? integer(find(states->items.front(), "seed")) : std::nullopt;
-}
+std::optional<std::int64_t> seed_of(const PickleValue& rng_state) { return integer_of_first(rng_state, "seed"); }
 
 std::string object_key(const std::string& key, const std::vector<int>& coordinates, const std::vector<int>& grid) {
   return fmt::format("{}/shard_{}_{}", key, fmt::join(coordinates, "."), fmt::join(grid, "."));
@@ -181,8 +171,7 @@ PickleValue find_object(DistCheckpoint& checkpoint, const std::string& begin) {
 }
 
 std::optional<std::int64_t> stored_seed(DistCheckpoint& checkpoint, const StoredSet& any_set) {
-  const PickleValue state = find_object(checkpoint, any_set.branch + "rng_state/");
-  return state ? seed_of(state) : std::nullopt;
+  return seed_of(find_object(checkpoint, any_set.branch + "rng_state/"));
 }
 
 void check_schedule(const LrSchedule& own, const ScheduleState& stored, const CheckpointConfig& config,

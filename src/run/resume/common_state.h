@@ -1,5 +1,4 @@
-// The state that a checkpoint stores besides tensors, and its form in common.pt and a module's objects. No libtorch
-// here.
+// The state that a checkpoint stores besides tensors, in common.pt and a module's objects. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +32,7 @@ struct CommonState {
 
 PickleValue to_pickle(const CommonState& state);
 
-// Read from a common.pt of Braid or Megatron. Throws a DataError that names `file` if the iteration is missing or
-// negative.
+// Of a common.pt of Braid or Megatron. DataError that names `file` if the iteration is missing or negative.
 struct StoredRun {
   RunPosition position{};
   ScheduleState scheduler{};                  // empty: none was stored
@@ -56,8 +54,7 @@ std::optional<std::int64_t> seed_of(const PickleValue& rng_state);
 // "mimo.language.rng_state/shard_0.1_1.2": the object at coordinates `coordinates` of a grid of objects.
 std::string object_key(const std::string& key, const std::vector<int>& coordinates, const std::vector<int>& grid);
 
-// --- Checks with a checkpoint's small files whether a run can resume from it: position, schedule, damage. The launcher
-// checks before any rank starts, and the ranks check again as they load. No libtorch here.
+// --- whether a run can resume: position, schedule, damage; for the launcher, and again for the ranks as they load
 
 // DataError if common.pt is missing or damaged, or if its iteration differs from the one in the folder's name.
 StoredRun read_run(const DistCheckpoint& checkpoint);
@@ -67,8 +64,7 @@ PickleValue find_object(DistCheckpoint& checkpoint, const std::string& begin);
 // The seed of random numbers, which all modules have in common; empty if none is stored.
 std::optional<std::int64_t> stored_seed(DistCheckpoint& checkpoint, const StoredSet& any_set);
 
-// Megatron's rule: the two schedules agree, or the user says which one to use. ConfigError otherwise, or if the
-// checkpoint's is chosen and cannot be used.
+// Megatron's rule: the schedules agree, or the user says which to use. ConfigError otherwise, or if it is unusable.
 void check_schedule(const LrSchedule& own, const ScheduleState& stored, const CheckpointConfig& config,
                     const std::string& folder);
 

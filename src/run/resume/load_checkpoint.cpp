@@ -1,14 +1,8 @@
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <exception>
-#include <filesystem>
 #include <limits>
 #include <set>
-#include <system_error>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -243,7 +237,7 @@ class Load {
       }
     });
     for (const auto& [module, split] : splits) {
-      const auto* saved = split ? as<std::string>(split) : nullptr;
+      const auto* saved = as<std::string>(split);
       if (saved && *saved != split_of(*module))
         throw DataError(
             fmt::format("{} stores the optimizer state of {} by bucket, split over {}, but this run splits it over {}; "
@@ -257,8 +251,7 @@ class Load {
       const std::string branch = branch_of(training_.model().topology().module(trained.module));
       const std::string where = fmt::format("{}optimizer.{}", branch, branch);
       const PickleValue groups = find_object(*checkpoint_, where + "param_groups/");
-      const auto steps = groups ? steps_of(groups) : std::nullopt;
-      trained.optimizer->set_steps(steps.value_or(stored.position.iteration));
+      trained.optimizer->set_steps(steps_of(groups).value_or(stored.position.iteration));
     }
     if (training_.loss_scale().dynamic()) resume_loss_scale();
   }
@@ -268,13 +261,11 @@ class Load {
     for (const StoredSet& set : sets_) {
       const PickleValue scale =
           find_object(*checkpoint_, fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
-      if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt)
-        return training_.loss_scale().restore(*state);
+      if (const auto state = parse_loss_scale(scale)) return training_.loss_scale().restore(*state);
     }
   }
 
-  // A resuming run checks the whole checkpoint. Data that no rank had to read, such as objects of other ranks, is
-  // distributed among the ranks for checking.
+  // A resuming run checks the whole checkpoint: ranks share data that no rank had to read, such as other objects.
   void check_unread() {
     const std::vector<bool> own = checkpoint_->checked();
     if (own.empty()) return;

@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <chrono>
-#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -271,8 +268,7 @@ void CheckpointSaver::check() {
   if (const auto saved = job->result()) say_saved(job->iteration(), *saved);
 }
 
-// The time is measured from the moment when training stopped for the save until the checkpoint is on disk or, in a
-// synchronous save, until training continues.
+// From when training stopped for the save until it is on disk or, if synchronous, until training continues.
 void CheckpointSaver::say_saved(std::int64_t iteration, const Saved& saved) {
   const auto end = config_.async ? saved.at : Clock::now();
   const double seconds = std::chrono::duration<double>(end - start_).count();
