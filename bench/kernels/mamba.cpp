@@ -1,5 +1,6 @@
-#include "cases.h"
 #include "ops/mamba.h"
+
+#include "cases.h"
 #include "ops/norm.h"
 
 namespace braid {

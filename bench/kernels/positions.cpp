@@ -1,6 +1,5 @@
-#include "ops/packed_sequences.h"
-
 #include "cases.h"
+#include "ops/packed_sequences.h"
 
 namespace braid {
 

@@ -1,3 +1,5 @@
+#include "comm/world.h"
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
@@ -15,7 +17,6 @@
 #include "comm/backend_factory.h"
 #include "comm/comm_meter.h"
 #include "comm/store.h"
-#include "comm/world.h"
 #include "plan/channels.h"
 #include "plan/topology.h"
 

@@ -162,15 +162,16 @@ struct RunFiles {
   std::string recipe{}, plan{};                                              // empty: none
 };
 
-// The runs in a folder and below it. Several metrics files side by side, as of Slurm's jobs, are several runs: NAME.jsonl,
-// NAME.log, NAME.yaml. If metrics files lie in several folders, each subfolder has its own runs; those without metrics
-// belong to the folder above if that has a metrics file. A file stands for its run. Names are the shortest endings of
-// paths that tell the runs apart. ConfigError if there is no such path, or nothing in it that a run leaves.
+// The runs in a folder and below it. Several metrics files side by side, as of Slurm's jobs, are several runs:
+// NAME.jsonl, NAME.log, NAME.yaml. If metrics files lie in several folders, each subfolder has its own runs; those
+// without metrics belong to the folder above if that has a metrics file. A file stands for its run. Names are the
+// shortest endings of paths that tell the runs apart. ConfigError if there is no such path, or nothing in it that a run
+// leaves.
 std::vector<RunFiles> find_runs(const std::vector<std::string>& paths);
 
-// What is damaged or cut off is a warning. Each curve comes from the first source that has it: metrics, event files, logs.
-// Folders that the recipe names are read, too. `plan_path`: a plan's JSON instead of plan.json; ConfigError if it cannot
-// be read.
+// What is damaged or cut off is a warning. Each curve comes from the first source that has it: metrics, event files,
+// logs. Folders that the recipe names are read, too. `plan_path`: a plan's JSON instead of plan.json; ConfigError if it
+// cannot be read.
 RunRecord read_run(RunFiles files, const std::string& plan_path = "");
 
 }  // namespace braid

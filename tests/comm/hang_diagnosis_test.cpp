@@ -1,12 +1,12 @@
 // Which rank is blamed for a hang. Each test describes what the board knows about the ranks.
-#include "comm/failure_board.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+
+#include "comm/failure_board.h"
 
 namespace braid {
 namespace {

@@ -1,10 +1,9 @@
-#include "comm/world_spec.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "comm/failure_board.h"
+#include "comm/world_spec.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -1,8 +1,7 @@
-#include "log/iteration_log.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "log/iteration_log.h"
 #include "plan/topology.h"
 
 namespace braid {

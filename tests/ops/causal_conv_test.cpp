@@ -1,8 +1,7 @@
-#include "ops/mamba.h"
-
 #include <limits>
 
 #include "ops/gradients.h"
+#include "ops/mamba.h"
 
 namespace braid {
 namespace {

@@ -1,11 +1,10 @@
 // The products of experts with their rows. The oracle is a loop of plain products, one per expert.
-#include "ops/moe.h"
-
 #include <limits>
 #include <numeric>
 #include <stdexcept>
 
 #include "ops/gradients.h"
+#include "ops/moe.h"
 #include "support/expert_rows.h"
 
 namespace braid {

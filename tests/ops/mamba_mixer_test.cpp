@@ -1,6 +1,5 @@
-#include "ops/mamba.h"
-
 #include "ops/gradients.h"
+#include "ops/mamba.h"
 #include "ops/norm.h"
 
 namespace braid {

@@ -1,8 +1,7 @@
 // The naive rotation multiplies complex numbers: channels i and i + D / 2 are the real and imaginary part of one.
-#include "ops/packed_sequences.h"
-
 #include "base/error.h"
 #include "ops/gradients.h"
+#include "ops/packed_sequences.h"
 
 namespace braid {
 namespace {

@@ -1,8 +1,7 @@
-#include "ops/linear.h"
-
 #include <cmath>
 
 #include "ops/gradients.h"
+#include "ops/linear.h"
 
 namespace braid {
 namespace {

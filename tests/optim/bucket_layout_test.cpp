@@ -1,6 +1,6 @@
-#include "optim/parameter_parts.h"
-
 #include <gtest/gtest.h>
+
+#include "optim/parameter_parts.h"
 
 namespace braid {
 namespace {

@@ -1,11 +1,11 @@
 // Closed forms of every style, rejected configs, and how lengths resolve. tests/oracles/lr_schedule_test.py compares
 // the same code with Megatron's.
-#include "optim/optimizer_config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "optim/optimizer_config.h"
 
 namespace braid {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/image/decode.h"
-#include "data/image/patches.h"
 #include "data/image/image.h"
+#include "data/image/patches.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,6 @@
-#include "cluster/local/local_launcher.h"
-
 #include <gmock/gmock.h>
+
+#include "cluster/local/local_launcher.h"
 
 namespace braid {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "data/image/decode.h"
-#include "data/image/patches.h"
 #include "data/image/image.h"
+#include "data/image/patches.h"
 #include "data/samples/stored_sample.h"
 #include "data/samples/token_sequence.h"
 
