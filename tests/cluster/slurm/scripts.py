@@ -85,8 +85,9 @@ def losses(metrics_file):
 
 def local_losses(folder, *words):
     """Those of the same run on Braid's own launcher."""
-    subprocess.run([BRAID, "train", *map(str, words), "--metrics-file", folder / "local.jsonl"], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = subprocess.run([BRAID, "train", *map(str, words), "--metrics-file", folder / "local.jsonl"], text=True,
+                         capture_output=True)
+    assert run.returncode == 0, run.stdout + run.stderr
     return losses(folder / "local.jsonl")
 
 
