@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "language_step.h"
-#include "paper/flops.h"
 #include "models/providers.h"
+#include "paper/flops.h"
 #include "peer.h"
 
 namespace {

@@ -1,7 +1,7 @@
-#include "cli/start.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "cli/start.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,6 @@
-#include "pages/page.h"
-
 #include <gtest/gtest.h>
+
+#include "pages/page.h"
 
 namespace braid {
 namespace {

@@ -1,9 +1,8 @@
 // Headers of written and of invented files.
-#include "data/image/decode.h"
-
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "data/image/decode.h"
 #include "data/image/sample_files.h"
 
 namespace braid {

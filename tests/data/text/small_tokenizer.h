@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "data/text/unicode.h"
 #include "data/text/tokenizer.h"
+#include "data/text/unicode.h"
 
 namespace braid::testing {
 
