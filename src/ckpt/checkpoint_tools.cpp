@@ -297,7 +297,8 @@ std::set<std::string> keys_of(const Map& first, const Map& second) {
   return keys;
 }
 
-// Whether the value contains tensors, of which a pickle has only the names. `seen`: values may be shared.
+// Whether the value contains tensors; a pickle stores their names, not their data. Values may be shared: those in
+// `seen` were searched before.
 bool holds_storage(const PickleValue& value, std::set<const PickleNode*>& seen) {
   if (!value || !seen.insert(value.get()).second) return false;
   const auto any = [&](const std::vector<PickleValue>& items) {

@@ -243,8 +243,9 @@ Command forward_command() {
           "packed into one row.\n"
           "Inputs of radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes [images, 2]; features_grad, "
           "the gradient that backward starts from (default: ones).\n"
-          "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "
-          "folder, in published checkpoints, in transformers. Full tensors in every layout.",
+          "Outputs: logits, loss (mean over counted labels), features, and gradients as grad.<name>. A tensor has "
+          "a name in the folder, in published checkpoints and in transformers; its gradient is written under each. "
+          "Tensors are whole in every layout.",
       .run = [o](Call& call) {
         o->request.dtype = full_dtype_name(o->request.dtype);
         call.exit_code = run(*o, call.command_line);

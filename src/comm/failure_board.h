@@ -140,7 +140,7 @@ struct Fail {  // its own error
 };
 struct Bye {};  // it has finished
 
-// From the board; also the root cause, the same for every rank:
+// The board sends the following messages, and the root cause, which is the same for every rank.
 struct Welcome {
   RankIdentity server;  // rank -1: the launcher
 };

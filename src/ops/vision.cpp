@@ -98,7 +98,7 @@ std::vector<std::int64_t> lengths_with_class_tokens(const std::vector<PatchGrid>
   return lengths;
 }
 
-// Calls visit(patches, tokens) for every image with views of both in one shape: [token rows, token columns, 2, 2, H].
+// Calls visit(patches, tokens) for every image. Both arguments are views of shape [token rows, token columns, 2, 2, H].
 template <class Visit>
 void for_each_image(const at::Tensor& patches, const at::Tensor& tokens, const std::vector<PatchGrid>& images,
                     Visit visit) {

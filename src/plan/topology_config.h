@@ -69,9 +69,6 @@ std::vector<RankSpan> module_spans(const TopologyConfig& config);
 // One past the last rank of all modules.
 std::int64_t world_size_of(const TopologyConfig& config);
 
-// Overlaps, gaps, ranks outside the world. Every size and offset must already be valid by itself.
-std::vector<Problem> placement_problems(const TopologyConfig& config);
-
 // Texts with which validate() suggests what to write instead: keys, and valid numbers near the given one.
 
 // "topology.modules.images.tp"; without a field, the module's key.
@@ -88,9 +85,6 @@ std::vector<std::int64_t> divisors(std::int64_t n);
 
 // "images.dp=4": the data parallel size that gives the module this many ranks; empty if there is none.
 std::string dp_for(const ModuleConfig& module, std::int64_t ranks);
-
-// "tp=8 or less": the module's largest size, reduced to what the other sizes allow.
-std::string smaller_size(ModuleConfig module);
 
 // The expert parallel sizes that divide both the grid and the number of experts.
 std::vector<std::int64_t> possible_ep(const ModuleConfig& module, int num_experts);

@@ -65,7 +65,8 @@ class LayoutBound {
 
   // The sequence parallelism and the numbers of pieces with which the layers are fastest.
   SettingsChoice fastest(const LanguageLayout& language, const RecomputeConfig& recompute);
-  // One choice for every set of recomputed parts, ordered by time, then by how much is recomputed.
+  // There is one choice for every set of recomputed parts. The fastest comes first; of equal ones, that which
+  // recomputes least.
   std::vector<SettingsChoice> choices(const LanguageLayout& language);
 
  private:

@@ -148,9 +148,9 @@ class RankOptimizers {
 };
 
 // A rank's communication in one training step, summed over the ops of the schedule. It equals what Progress::traffic()
-// counts during a step, on every rank, for every group and operation; for the experts' all-to-all, only the sums over
-// ep x expt_tp are equal (paper/stage.h). Communication outside of steps is not counted: the first exchange of batch
-// sizes, log lines, evaluation, checkpoints.
+// counts during a step, on every rank, for every group and operation. The experts' all-to-all is an exception: only its
+// sums over ep x expt_tp are equal (paper/stage.h). Communication outside of steps is not counted: the first exchange
+// of batch sizes, log lines, evaluation, checkpoints.
 //
 // `sizes` are those of the step. At its end, the ranks of a replica share the batches of the `next` one.
 TrafficTable step_traffic(const StepSetup& setup, const Topology& topology, const StepPlan& plan,

@@ -66,8 +66,8 @@ struct Step {
 // The step that a line reports. `line` has no colours, and was found by a row of progress or by bar_in().
 std::optional<Step> step_in(std::string_view line);
 
-// The last state of the progress bar in a line; empty if there is none. It is called for every line and must stay
-// cheap.
+// The last state of the progress bar in a line; empty if the line has no bar. Every line passes through this function,
+// so it must be fast.
 std::string_view bar_in(std::string_view line);
 
 class ProgressWatch {

@@ -3,7 +3,7 @@
 // loss is a sum over all of them, so only the order of summation changes. No libtorch here.
 //
 // A place is a sample's position in the step. Places are numbered by microbatch, then in the order of the microbatch's
-// samples, of which each replica of a module has an equal, consecutive share.
+// samples. Each replica of a module has an equal, consecutive share of a microbatch.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The random draws of Energon, which are those of a torch CPU generator (MT19937, consumed in the same way), and SHA-1,
-// with which it spreads seeds. It is no protection against tampering.
+// The random draws of Energon, which are those of a torch CPU generator (MT19937, consumed in the same way). Energon
+// derives seeds with SHA-1; here SHA-1 does not protect against tampering.
 #pragma once
 
 #include <cstddef>

@@ -156,7 +156,7 @@ class LeafStream : public SampleStream {
   std::uint64_t epoch_ = 0;
 };
 
-// Repeats a stream: for ever, or a number of times, whose fraction is a part of one more epoch.
+// Repeats a stream without end, or a number of times: 2.5 times are two epochs and half of a third.
 class RepeatedStream : public SampleStream {
  public:
   RepeatedStream(StreamPtr inner, std::optional<double> times)
