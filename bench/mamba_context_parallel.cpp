@@ -445,7 +445,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (const auto spec = world_spec_from(process_env())) {
-    run_as_rank(*spec, {.device = options.device}, {}, [&](World& world) { run_rank(options, world); });
+    run_as_rank(*spec, {.device = choice_named<DeviceChoice>(options.device)}, {},
+                [&](World& world) { run_rank(options, world); });
     return 0;
   }
   std::vector<std::string> command = {own_executable()};

@@ -4,16 +4,47 @@
 //   void describe(Fields& f, GridConfig& c) { f.field("tp", c.tp, "tensor parallel size"); ... }
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
 
 namespace braid {
+
+// An enum whose values users write as words, listed in the order of its values:
+//   enum class Packing { Greedy, Even };
+//   constexpr auto choice_names(Packing) { return std::array{"greedy", "even"}; }
+template <class Enum>
+concept Choice = std::is_enum_v<Enum> && requires(Enum value) {
+  choice_names(value)[0];
+};
+
+template <Choice Enum>
+const char* name_of(Enum value) {
+  return choice_names(value)[static_cast<std::size_t>(value)];
+}
+
+// The value with this name, which must be one of them.
+template <Choice Enum>
+Enum choice_named(std::string_view name) {
+  const auto names = choice_names(Enum{});
+  const auto found = std::find(names.begin(), names.end(), name);
+  BRAID_CHECK(found != names.end(), "'{}' is not a value of this setting", name);
+  return static_cast<Enum>(found - names.begin());
+}
+
+// What ranks compute on. Auto: a GPU if there is one.
+enum class DeviceChoice { Auto, Cpu, Cuda };
+constexpr auto choice_names(DeviceChoice) { return std::array{"auto", "cpu", "cuda"}; }
 
 // Visits the named fields of a config struct. Keys and help texts must be string literals.
 class Fields {
@@ -26,6 +57,21 @@ class Fields {
   // A string that must be one of `choices`.
   virtual void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
                       const char* help) = 0;
+  // One of the values of an enum, or only of those in `allowed`.
+  template <Choice Enum>
+  void choice(const char* key, Enum& value, std::vector<Enum> allowed, const char* help) {
+    std::vector<std::string> names;
+    for (const Enum each : allowed) names.push_back(name_of(each));
+    std::string name = name_of(value);
+    choice(key, name, names, help);
+    value = choice_named<Enum>(name);
+  }
+  template <Choice Enum>
+  void choice(const char* key, Enum& value, const char* help) {
+    std::vector<Enum> all;
+    for (std::size_t i = 0; i < choice_names(value).size(); ++i) all.push_back(static_cast<Enum>(i));
+    choice(key, value, all, help);
+  }
   // Strings that must be among `choices`: a YAML list, or one string with commas between them.
   virtual void list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
                     const char* help) = 0;

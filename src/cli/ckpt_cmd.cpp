@@ -499,7 +499,7 @@ void write_initial(const ConvertCommand& command) {
   if (!command.images.empty()) folders["images"] = command.images;
   if (!command.language.empty())
     for (const ModuleConfig& module : recipe.topology.modules)
-      if (module.kind == "language") folders[module.name] = command.language;
+      if (module.kind == ModuleKind::Language) folders[module.name] = command.language;
   WorkStatus status;
   const InitialCheckpoint written =
       write_initial_checkpoint(recipe, folders, command.paths[0], shown_by(status, "writing"));

@@ -245,7 +245,7 @@ constexpr int kLongestSide = 1 << 16;
 
 struct ImageCommand {
   std::vector<std::string> files;
-  std::string out, filter = "bicubic";
+  std::string out, filter = name_of(ResizeFilter::Bicubic);
   int width = 0, height = 0;  // 0: as decoded
   bool no_orient = false, scaled_decode = false;
 };
@@ -271,8 +271,7 @@ void convert(const ImageCommand& command, const std::string& path, const std::st
   if (wanted.pixels() > kMostPixels)
     throw ConfigError({fmt::format("{} x {} pixels are more than {}", wanted.width, wanted.height, kMostPixels),
                        "--width and --height", "give a smaller size"});
-  if (wanted != decoded)
-    image = resize(image, wanted, command.filter == "bicubic" ? ResizeFilter::Bicubic : ResizeFilter::Bilinear);
+  if (wanted != decoded) image = resize(image, wanted, choice_named<ResizeFilter>(command.filter));
   if (!out.empty()) {
     make_folder_of(out);
     const TensorInfo info = {"pixels", StoredDtype::U8, {image.size().height, image.size().width, 3}};

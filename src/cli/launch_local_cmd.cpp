@@ -29,6 +29,7 @@ namespace {
 struct ForwardCommand {
   ForwardRequest request{};
   std::optional<int> dp{};
+  std::string device = name_of(DeviceChoice::Auto);
   CommConfig dist{};
   bool oversubscribe = false;
 };
@@ -45,7 +46,7 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
   const auto spec = world_spec_from(process_env());
   if (!spec) {
     if (!command.oversubscribe) refuse_oversubscription(topology.world_size());
-    if (command.dist.device == "cuda" && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
+    if (command.dist.device == DeviceChoice::Cuda && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
                          .log_dir = "",
@@ -93,7 +94,7 @@ void measure_processes(HardwareProfile& profile, const std::function<void(const 
   fit_collectives(all, profile);
 }
 
-HardwareProfile measured_profile(const std::string& device, int& exit_code) {
+HardwareProfile measured_profile(DeviceChoice device, int& exit_code) {
   WorkStatus status;
   const auto report = [&](const std::string& what) {
     status.clear();
@@ -106,7 +107,7 @@ HardwareProfile measured_profile(const std::string& device, int& exit_code) {
     profile.note = fmt::format("{}; {}", name, joined(split(version_text(), '\n'), ","));
     profile.memory_gb = static_cast<double>(memory_bytes) / 1e9;
   };
-  if (device == "cuda") {
+  if (device == DeviceChoice::Cuda) {
     const GpuFacts gpu = gpu_facts();
     describe(gpu.name, gpu.memory_bytes);
     profile.ranks_per_node = visible_gpus();
@@ -126,7 +127,7 @@ void calibrate_machine(const CalibrateCommand& command, int& exit_code) {
   const bool on_gpu = command.device.empty() ? visible_gpus() > 0 : command.device == "cuda";
   if (on_gpu && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
   check_outputs({{"--write", command.path, {".yaml", ".yml"}}}, {});  // before the measurement, which takes minutes
-  const std::string yaml = to_yaml(measured_profile(on_gpu ? "cuda" : "cpu", exit_code));
+  const std::string yaml = to_yaml(measured_profile(on_gpu ? DeviceChoice::Cuda : DeviceChoice::Cpu, exit_code));
   if (command.path.empty()) return fmt::print("{}", yaml);
   write_output(command.path, yaml);
   fmt::print("written to {}; use it with --hardware {}\n", command.path, command.path);
@@ -151,7 +152,7 @@ int gpus_here() {
   const RecipeCall call = read_recipe_call(launch.recipe_path, overrides);
   const Recipe& recipe = call.recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
-  const int gpus = recipe.dist.device == "cpu" ? 0 : gpus_here();
+  const int gpus = recipe.dist.device == DeviceChoice::Cpu ? 0 : gpus_here();
   if (launch.ranks && launch.ranks != topology.world_size())
     throw ConfigError({fmt::format("the recipe has {}, not {}", counted(topology.world_size(), "rank"), launch.ranks),
                        "--ranks", "leave it out, or change the module sizes"});
@@ -235,7 +236,7 @@ Command forward_command() {
                   {"--dp", &o->dp, "data parallel size; default: the smallest possible", size},
                   {"--sequence-parallel", &request.sequence_parallel, "use sequence parallelism between layers"},
                   {"--recompute", &request.recompute, "recompute each layer's activations in backward"},
-                  {"--device", &o->dist.device, "cpu, cuda, or auto: cuda if there is a GPU",
+                  {"--device", &o->device, "cpu, cuda, or auto: cuda if there is a GPU",
                    Rules{.check = OneOf{{"auto", "cpu", "cuda"}}}},
                   {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
       .footer =
@@ -248,6 +249,7 @@ Command forward_command() {
           "Tensors are whole in every layout.",
       .run = [o](Call& call) {
         o->request.dtype = full_dtype_name(o->request.dtype);
+        o->dist.device = choice_named<DeviceChoice>(o->device);
         call.exit_code = run(*o, call.command_line);
       }};
 }

@@ -61,7 +61,7 @@ Modules parse_list(const std::string& list) {
 ProviderLayout layout_of(const Recipe& recipe) {
   ProviderLayout layout;
   for (const ModuleConfig& module : recipe.topology.modules)
-    (module.kind == "encoder" ? layout.encoders[module.name] : layout.language) = layout_sizes(module);
+    (module.kind == ModuleKind::Encoder ? layout.encoders[module.name] : layout.language) = layout_sizes(module);
   return layout;
 }
 

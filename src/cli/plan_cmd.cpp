@@ -132,7 +132,8 @@ MemoryPlan memory_plan(MemoryCommand command, const std::vector<std::string>& fl
   std::optional<HardwareProfile> hardware = hardware_of(command);
   std::string scaled = hardware ? scale_recipe(recipe, command, *hardware) : "";
   const MemoryQuestion question =
-      hardware ? memory_question(*hardware) : MemoryQuestion{.on_gpu = !command.on_cpu && recipe.dist.device != "cpu"};
+      hardware ? memory_question(*hardware)
+               : MemoryQuestion{.on_gpu = !command.on_cpu && recipe.dist.device != DeviceChoice::Cpu};
   const std::int64_t iterations = iterations_of(length_of(recipe.train));
   command.default_steps = static_cast<int>(std::min<std::int64_t>(command.default_steps, iterations));
   PlanSizes sizes = plan_sizes(recipe, command);

@@ -184,7 +184,7 @@ std::string result_json(const SearchResult& result, const Recipe& recipe, const 
   };
   const SearchCounts& counts = result.counts;
   Json json = {{"hardware", hardware.name},
-               {"hardware_source", hardware.source},
+               {"hardware_source", name_of(hardware.source)},
                {"sizes", sizes.words},
                {"gpus", result.gpus},
                {"global_batch", recipe.train.global_batch},
@@ -314,7 +314,7 @@ std::string to_json(const SimulationAnswer& answer) {
                {"played_ranks", simulation.played_ranks},
                {"global_batch", recipe.train.global_batch},
                {"hardware", hardware.name},
-               {"hardware_source", hardware.source}};
+               {"hardware_source", name_of(hardware.source)}};
   json["device_memory"] = to_json(memory);
   if (gain)
     json["balance"] = {{"without_s", gain->without_s},

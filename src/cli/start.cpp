@@ -22,12 +22,13 @@ void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), 
 // A process that starts the ranks sees the GPUs of all of them. A rank of another launcher may see only its own (srun
 // --gpus-per-task=1); whether two ranks share a GPU is detected at the rendezvous.
 Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) {
-  if (recipe.dist.device == "cuda" && gpus == 0) return {no_gpu("dist.device")};
-  if (recipe.dist.backend == "nccl" && (gpus < (sees_all ? ranks : 1) || recipe.dist.device == "cpu"))
+  if (recipe.dist.device == DeviceChoice::Cuda && gpus == 0) return {no_gpu("dist.device")};
+  if (recipe.dist.backend == BackendChoice::Nccl &&
+      (gpus < (sees_all ? ranks : 1) || recipe.dist.device == DeviceChoice::Cpu))
     return {{fmt::format("nccl needs {}, one for each rank, but {} {} visible", counted(ranks, "GPU"), gpus,
                          gpus == 1 ? "is" : "are"),
              "dist.backend", "use gloo or auto, or fewer ranks per host"}};
-  if (recipe.dist.backend == "nccl-shared" && gpus == 0) return {no_gpu("dist.backend")};
+  if (recipe.dist.backend == BackendChoice::NcclShared && gpus == 0) return {no_gpu("dist.backend")};
   return {};
 }
 
@@ -97,7 +98,7 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   const int gpus = visible_gpus();
   StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus, !spec), request.source)};
   found.ranks_can_meet = found.list.empty();
-  const bool on_gpus = gpus > 0 && recipe.dist.device != "cpu";
+  const bool on_gpus = gpus > 0 && recipe.dist.device != DeviceChoice::Cpu;
   if (first_of_host && !request.oversubscribe)
     append(found.list, room_problems(recipe, topology, here,
                                      {.host = host_capacity(),

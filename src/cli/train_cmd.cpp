@@ -159,7 +159,7 @@ int evaluate(const EvalOptions& options, const std::vector<std::string>& argumen
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   std::vector<std::string> parts;
   if (!checkpoint.load.empty())
-    parts.push_back(!find_iteration(checkpoint.load, checkpoint.load_fallback == "always")
+    parts.push_back(!find_iteration(checkpoint.load, checkpoint.load_fallback == LoadFallback::Always)
                         ? fmt::format("starts from scratch, since {} has no checkpoint yet", checkpoint.load)
                     : checkpoint.finetune ? fmt::format("starts at iteration 0 with the weights of {}", checkpoint.load)
                                           : fmt::format("resumes from {}", checkpoint.load));
@@ -350,7 +350,8 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const JobIdentity job = {.id = env("SLURM_JOB_ID").value_or(""),
                            .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
   // No user is there to decide when a job has been requeued.
-  if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
+  if (recipe.checkpoint.load_fallback == LoadFallback::Requeued && job.restarts > 0)
+    recipe.checkpoint.load_fallback = LoadFallback::Always;
   const Topology topology(recipe.topology, workload_of(recipe));
 
   const auto spec = world_spec_from(process_env());

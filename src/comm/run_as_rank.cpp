@@ -49,9 +49,9 @@ milliseconds to_ms(double seconds) { return milliseconds(static_cast<long long>(
 
 c10::Device choose_device(const WorldSpec& spec, const CommConfig& config) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
-  if (config.device == "cuda" && gpus == 0)
+  if (config.device == DeviceChoice::Cuda && gpus == 0)
     throw ConfigError(no_gpu("dist.device", fmt::format(" to rank {}", spec.rank)));
-  if (config.device == "cpu" || gpus == 0) return c10::kCPU;
+  if (config.device == DeviceChoice::Cpu || gpus == 0) return c10::kCPU;
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(spec.local_rank % gpus));
 }
 
@@ -110,10 +110,10 @@ std::string choose_backend(const WorldSpec& spec, const CommConfig& config, c10:
       split(agree_on("backends", device.is_cuda() ? gpu_identity(device.index()) : "", spec, store,
                      [](const auto& devices) { return joined(fitting_backends(devices), " "); }),
             ' ');
-  if (config.backend == "auto") return fitting.front();
-  if (contains(fitting, config.backend)) return config.backend;
-  const bool nccl = config.backend == "nccl";
-  throw ConfigError({fmt::format("{} needs {}", config.backend,
+  if (config.backend == BackendChoice::Auto) return fitting.front();
+  if (contains(fitting, name_of(config.backend))) return name_of(config.backend);
+  const bool nccl = config.backend == BackendChoice::Nccl;
+  throw ConfigError({fmt::format("{} needs {}", name_of(config.backend),
                                  nccl ? counted(spec.size, "GPU") + ", one for each rank" : "every rank on a GPU"),
                      "dist.backend", nccl ? "use gloo or auto, or fewer ranks per host" : "use gloo or auto"});
 }

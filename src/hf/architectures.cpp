@@ -390,12 +390,12 @@ void add_qkv(const RadioConfig& config, bool modules, const std::string& theirs,
   add("attn.qkv", 3 * hidden, std::move(all));
 }
 
-std::string gelu_of(HfConfigReader& reader) {
+GeluForm gelu_of(HfConfigReader& reader) {
   const std::string act = reader.string({"hidden_act"}, "gelu");
   if (act != "gelu" && act != "gelu_pytorch_tanh")
     reader.complain("hidden_act", fmt::format("hidden_act=\"{}\" is not supported", act),
                     "use gelu or gelu_pytorch_tanh");
-  return act == "gelu" ? "erf" : "tanh";
+  return act == "gelu" ? GeluForm::Erf : GeluForm::Tanh;
 }
 
 int ffn_of(int hidden, double mlp_ratio) {
@@ -551,7 +551,7 @@ Json radio_json(const RadioConfig& c, const Json& original, const std::string& w
   json["architectures"] = {"RadioModel"};
   json["model_type"] = "radio";
   write_settings(kRadioSettings, c, json);
-  json["hidden_act"] = c.gelu == "erf" ? "gelu" : "gelu_pytorch_tanh";
+  json["hidden_act"] = c.gelu == GeluForm::Erf ? "gelu" : "gelu_pytorch_tanh";
   // Several of their values map to one of ours: keep the original value if it still maps to the same.
   HfConfigReader reader(original, "the original config.json");
   if (ffn_of(c.hidden, reader.number({"mlp_ratio"}, 4)) != c.ffn) json["mlp_ratio"] = mlp_ratio_of(c);

@@ -490,7 +490,7 @@ void describe(Fields& fields, RadioConfig& c) {
   fields.field("position_side", c.position_side, "side of the position table in patches");
   fields.field("class_tokens", c.class_tokens, "class and register tokens in front of each image");
   describe_values(fields, c);
-  fields.choice("gelu", c.gelu, {"erf", "tanh"}, "exact activation, or its tanh form");
+  fields.choice("gelu", c.gelu, {GeluForm::Erf, GeluForm::Tanh}, "exact activation, or its tanh form");
   fields.field("qkv_bias", c.qkv_bias, "whether query, key and value have a bias");
   fields.field("layer_scale", c.layer_scale, "whether residual branches have a factor per channel");
   fields.field("final_norm", c.final_norm, "whether a LayerNorm follows the last layer");
@@ -548,7 +548,7 @@ void describe(Fields& fields, ClipConfig& c) {
   fields.field("patch", c.patch, "side of a patch in pixels");
   fields.field("channels", c.channels, "colour channels");
   describe_values(fields, c);
-  fields.choice("gelu", c.gelu, {"quick", "erf", "tanh"},
+  fields.choice("gelu", c.gelu, {GeluForm::Quick, GeluForm::Erf, GeluForm::Tanh},
                 "x * sigmoid(1.702 x), the exact activation, or its tanh form");
 }
 
@@ -622,7 +622,7 @@ std::vector<Problem> validate(const AudioConfig& c, const LayoutSizes& layout, c
 // --- the projector
 
 void describe(Fields& fields, ProjectorConfig& c) {
-  fields.choice("kind", c.kind, {"affine", "mlp"}, "one linear map, or two with a squared ReLU between");
+  fields.choice("kind", c.kind, "one linear map, or two with a squared ReLU between");
   fields.field("input", c.input, "width of the encoder's features");
   fields.field("hidden", c.hidden, "inner width of the mlp");
   fields.field("output", c.output, "width of the language model");
@@ -632,7 +632,7 @@ void describe(Fields& fields, ProjectorConfig& c) {
 std::vector<ParamSpec> declare_parameters(const ProjectorConfig& c, int pp) {
   ParamList list(c.init_std, 1);
   list.stage = pp - 1;
-  const bool affine = c.kind == "affine";
+  const bool affine = c.kind == ProjectorKind::Affine;
   list.add(affine ? "encoder.weight" : "encoder.linear_fc1.weight", {affine ? c.output : c.hidden, c.input},
            list.normal, 0);
   if (!affine) list.add("encoder.linear_fc2.weight", {c.output, c.hidden}, list.normal, 1);
@@ -643,7 +643,7 @@ std::vector<Problem> validate(const ProjectorConfig& c, const LayoutSizes& layou
   Checks checks(where, layout);
   checks.size("input", c.input);
   checks.size("output", c.output);
-  const bool affine = c.kind == "affine";
+  const bool affine = c.kind == ProjectorKind::Affine;
   if (!affine) checks.size("hidden", c.hidden);
   checks.divides_tp(affine ? "output" : "hidden", affine ? c.output : c.hidden);
   return checks.take();

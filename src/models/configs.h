@@ -151,7 +151,7 @@ struct RadioConfig {
   int class_tokens = 10;    // class and register tokens in front of each image
   double norm_eps = 1e-6;
   double init_std = 0.02;
-  std::string gelu = "erf";  // erf | tanh
+  GeluForm gelu = GeluForm::Erf;
   bool qkv_bias = true;
   bool layer_scale = false;  // a factor per channel on each residual branch
   bool final_norm = false;
@@ -170,7 +170,7 @@ struct ClipConfig {
   int image_side = 56, patch = 14, channels = 3;  // in pixels
   double norm_eps = 1e-5;
   double init_std = 0.02;
-  std::string gelu = "quick";  // quick | erf | tanh
+  GeluForm gelu = GeluForm::Quick;
 
   int patch_side() const { return image_side / patch; }  // of an image, in patches
 };
@@ -203,7 +203,7 @@ struct EncoderLayersConfig {
   int hidden = 64, layers = 2, heads = 4, ffn = 256;
   double norm_eps = 1e-5;
   double init_std = 0.02;
-  std::string gelu = "erf";  // erf | tanh | quick
+  GeluForm gelu = GeluForm::Erf;
   bool qkv_bias = true;
   bool layer_scale = false;
 };
@@ -215,8 +215,11 @@ EncoderLayersConfig layers_of(const AudioConfig& config);
 
 // --- the projector after an encoder, on the last of its `pp` stages
 
+enum class ProjectorKind { Affine, Mlp };
+constexpr auto choice_names(ProjectorKind) { return std::array{"affine", "mlp"}; }
+
 struct ProjectorConfig {
-  std::string kind = "affine";                  // affine | mlp
+  ProjectorKind kind = ProjectorKind::Affine;
   int input = 256, hidden = 1024, output = 64;  // hidden: of the mlp
   double init_std = 0.02;
 };

@@ -160,9 +160,9 @@ class Encoder::TransformerLayer {
       : attention_{config.heads, config.heads, config.hidden / config.heads},
         norm_eps_(config.norm_eps),
         recompute_(recompute),
-        gelu_(config.gelu == "quick"  ? Activation::QuickGelu
-              : config.gelu == "tanh" ? Activation::GeluTanh
-                                      : Activation::GeluErf),
+        gelu_(config.gelu == GeluForm::Quick  ? Activation::QuickGelu
+              : config.gelu == GeluForm::Tanh ? Activation::GeluTanh
+                                              : Activation::GeluErf),
         parallel_(parallel),
         qkv_(parameters, prefix + "self_attention.linear_qkv.", parallel),
         proj_(parameters, prefix + "self_attention.linear_proj.", Split::Rows, parallel),
@@ -271,9 +271,10 @@ at::Tensor Encoder::features(const at::Tensor& x, const Extents& items) const {
 Projector::Projector(const ProjectorConfig& config, const Parameters& parameters, const Parallel& parallel)
     : parameters_(parameters),
       parallel_(parallel),
-      first_(parameters, config.kind == "affine" ? "encoder." : "encoder.linear_fc1.", Split::Columns, parallel) {
+      first_(parameters, config.kind == ProjectorKind::Affine ? "encoder." : "encoder.linear_fc1.", Split::Columns,
+             parallel) {
   BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of the projector has all tokens");
-  if (config.kind != "affine") second_.emplace(parameters, "encoder.linear_fc2.", Split::Rows, parallel);
+  if (config.kind != ProjectorKind::Affine) second_.emplace(parameters, "encoder.linear_fc2.", Split::Rows, parallel);
 }
 
 at::Tensor Projector::forward(const at::Tensor& x) const {

@@ -11,7 +11,7 @@ RadioConfig tiny_radio() {
           .ffn = 128,
           .position_side = 16,
           .class_tokens = 3,
-          .gelu = "tanh",
+          .gelu = GeluForm::Tanh,
           .final_norm = true};
 }
 
@@ -35,12 +35,11 @@ Provider nemotron_vlm(const std::string& name, const std::string& pattern) {
                                    .router_scaling = 2.5,
                                    .aux_loss_coeff = 1e-4};
   const RadioConfig radio_h = {
-      .hidden = 1280, .layers = 32, .heads = 16, .ffn = 5120, .gelu = "tanh", .final_norm = true};
+      .hidden = 1280, .layers = 32, .heads = 16, .ffn = 5120, .gelu = GeluForm::Tanh, .final_norm = true};
   return {.name = name,
           .language = language,
           .encoders = {
-              {.model = radio_h,
-               .projector = {.kind = "affine", .input = 5120, .hidden = 20480, .output = 2688, .init_std = 0.0173}}}};
+              {.model = radio_h, .projector = {.input = 5120, .hidden = 20480, .output = 2688, .init_std = 0.0173}}}};
 }
 
 }  // namespace
@@ -60,11 +59,10 @@ Provider tiny_vlm() {
                                    .shared_ffn = 64,
                                    .router_scaling = 2.5,
                                    .aux_loss_coeff = 1e-4};
-  return {
-      .name = "tiny-vlm",
-      .language = language,
-      .encoders = {{.model = tiny_radio(), .projector = {.kind = "affine", .input = 128, .hidden = 256, .output = 64}}},
-      .sequence_length = 128};
+  return {.name = "tiny-vlm",
+          .language = language,
+          .encoders = {{.model = tiny_radio(), .projector = {.input = 128, .hidden = 256, .output = 64}}},
+          .sequence_length = 128};
 }
 
 // A second family for tests and first runs: a Llama-style decoder with a CLIP-style encoder for images of one size.
@@ -74,7 +72,7 @@ Provider tiny_llava() {
       .language =
           LlamaConfig{.layers = 4, .hidden = 64, .vocab = 512, .heads = 8, .kv_heads = 4, .head_dim = 8, .ffn = 192},
       .encoders = {{.model = ClipConfig{.hidden = 32, .layers = 4, .heads = 4, .ffn = 128},
-                    .projector = {.kind = "mlp", .input = 32, .hidden = 128, .output = 64},
+                    .projector = {.kind = ProjectorKind::Mlp, .input = 32, .hidden = 128, .output = 64},
                     .pixel_shuffle = false}},
       .sequence_length = 128,
       .dynamic_resolution = false};
@@ -86,7 +84,7 @@ Provider tiny_omni() {
   p.name = "tiny-omni";
   p.encoders.push_back({.name = "audio",
                         .model = AudioConfig{.mels = 40, .hidden = 32, .layers = 2, .heads = 4, .ffn = 128, .stack = 2},
-                        .projector = {.kind = "mlp", .input = 64, .hidden = 128, .output = 64},
+                        .projector = {.kind = ProjectorKind::Mlp, .input = 64, .hidden = 128, .output = 64},
                         .pixel_shuffle = false,
                         .token = "<audio>",
                         .token_id = 510});

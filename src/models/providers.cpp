@@ -278,7 +278,7 @@ Keys size_keys(const LanguageConfig& config) {
 Keys size_keys(const EncoderConfig& config) {
   Keys keys = std::visit([](const auto& c) { return keys_of(c); }, config.model);
   for (std::string& key : keys) key.insert(0, "encoder.");
-  if (config.projector.kind == "mlp") keys.push_back("projector.hidden");
+  if (config.projector.kind == ProjectorKind::Mlp) keys.push_back("projector.hidden");
   return keys;
 }
 

@@ -1,6 +1,7 @@
 // Choices of how layers compute, which recipes make.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -38,5 +39,10 @@ enum class Fp8Mode {
   Off,      // that of the model
   Rowwise,  // fp8, with a scale for each row of a factor (ops/quantize.h)
 };
+constexpr auto choice_names(Fp8Mode) { return std::array{"off", "rowwise"}; }
+
+// Exact GELU, its tanh form, or CLIP's x * sigmoid(1.702 x).
+enum class GeluForm { Erf, Tanh, Quick };
+constexpr auto choice_names(GeluForm) { return std::array{"erf", "tanh", "quick"}; }
 
 }  // namespace braid

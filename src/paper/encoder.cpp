@@ -90,7 +90,7 @@ class EncoderWalk {
     const PaperTensor inner = maps_.columns(normed(), weight(hidden, layers_.ffn, /*has_bias=*/true));
     PaperWeight fc2 = weight(layers_.ffn, hidden);
     fc2.ends_layer = !layers_.layer_scale;
-    stream.add(scaled(layers_.gelu == "quick" ? quick_mlp(inner, fc2) : gelu_mlp(inner, fc2)));
+    stream.add(scaled(layers_.gelu == GeluForm::Quick ? quick_mlp(inner, fc2) : gelu_mlp(inner, fc2)));
   }
   PaperTensor scaled(PaperTensor branch) {
     if (!layers_.layer_scale) return branch;
@@ -107,7 +107,7 @@ class EncoderWalk {
     const Operators works = ops_.works(trains_.encoder);
     const double rows = real(inner.rows), ffn = real(inner.columns);
     const PaperRecomputable activated = ops_.recomputable(value, recompute_.activations, inner.memory);
-    const bool is_fused = layers_.gelu == "tanh" && !recompute_.activations && ops_.element() <= 2;
+    const bool is_fused = layers_.gelu == GeluForm::Tanh && !recompute_.activations && ops_.element() <= 2;
     const OperatorWork gelu = is_fused ? works.copied(Operator::Activation, rows * ffn)
                                        : repeated_if(recompute_.activations, works.activation(rows, ffn, ffn));
     fc2.in /= tp_;
@@ -136,7 +136,7 @@ class EncoderWalk {
     const ProjectorConfig& c = config_.projector;
     x.rows = items_.embeddings;  // of audio, several rows become one
     x.columns = c.input;
-    const bool is_affine = c.kind == "affine";
+    const bool is_affine = c.kind == ProjectorKind::Affine;
     const auto map = [&](std::int64_t in, std::int64_t out) {
       return PaperWeight{.in = in, .out = out, .trains = trains_.projector, .has_bias = is_affine};
     };

@@ -368,7 +368,7 @@ LanguageConfig in_one_stage(LanguageConfig config) {
 }
 
 Flops forward_of_sequence(const LanguageConfig& config) {
-  const Topology alone({.modules = {{.name = "language", .kind = "language"}}}, {});
+  const Topology alone({.modules = {{.name = "language", .kind = ModuleKind::Language}}}, {});
   const TextSizes text = {.tokens = kTokens, .labels = kTokens, .squares = double{kTokens} * kTokens};
   Flops flops;
   for (const PaperLayer& layer : walk_stage(in_one_stage(config), alone.language(), 0, {}, text, true).layers)

@@ -15,7 +15,7 @@ Module make_module(const ModuleConfig& config, const RankSpan& span) {
   const int expt_dp = static_cast<int>(span.size()) / (config.expt_tp * config.ep * config.pp);
   return {
       .name = config.name,
-      .is_encoder = config.kind == "encoder",
+      .is_encoder = config.kind == ModuleKind::Encoder,
       .dense = Grid(offset, {{"tp", config.tp}, {"cp", config.cp}, {"dp", config.dp}, {"pp", config.pp}}),
       .expert = Grid(offset, {{"expt_tp", config.expt_tp}, {"ep", config.ep}, {"expt_dp", expt_dp}, {"pp", config.pp}}),
       .vpp = config.vpp};

@@ -17,7 +17,7 @@ LayoutSizes layout_sizes(const ModuleConfig& config) {
 }
 
 void describe(Fields& fields, ModuleConfig& config) {
-  fields.choice("kind", config.kind, {"encoder", "language"}, "role of the module");
+  fields.choice("kind", config.kind, "role of the module");
   fields.field("rank_offset", config.rank_offset,
                "first global rank; default: after the previous module, 0 if colocated");
   fields.field("ranks", config.ranks, "number of ranks; must equal tp x cp x dp x pp");

@@ -10,11 +10,14 @@
 
 namespace braid {
 
+enum class ModuleKind { Encoder, Language };
+constexpr auto choice_names(ModuleKind) { return std::array{"encoder", "language"}; }
+
 // One module's grid as written in a recipe. The dense view is tp x cp x dp x pp, the expert view of the same ranks
 // expt_tp x ep x expt_dp x pp.
 struct ModuleConfig {
   std::string name{};
-  std::string kind = "language";     // encoder | language
+  ModuleKind kind = ModuleKind::Language;
   std::optional<int> rank_offset{};  // default: after the previous module; 0 when colocated
   std::optional<int> ranks{};        // when given, tp x cp x dp x pp must equal it
   int tp = 1, cp = 1, dp = 1, pp = 1;

@@ -68,7 +68,7 @@ class Validator {
     problems_.push_back({fmt::format(what, std::forward<Args>(args)...), where, fix});
   }
 
-  Modules modules_of_kind(const char* kind) const {
+  Modules modules_of_kind(ModuleKind kind) const {
     Modules found;
     for (const ModuleConfig& module : config_.modules)
       if (module.kind == kind) found.push_back(&module);
@@ -102,11 +102,7 @@ class Validator {
   }
 
   void check_kinds() {
-    const Modules languages = modules_of_kind("language"), encoders = modules_of_kind("encoder");
-    for (const ModuleConfig& module : config_.modules)
-      if (module.kind != "encoder" && module.kind != "language")
-        fail(key_of(module, "kind"), "use kind=encoder or kind=language", "module '{}' has an unknown kind '{}'",
-             module.name, module.kind);
+    const Modules languages = modules_of_kind(ModuleKind::Language), encoders = modules_of_kind(ModuleKind::Encoder);
     if (languages.size() > 1)
       fail(key_of(*languages[1], "kind"), "keep one and make the others kind=encoder",
            "{} modules are the language model: {}", languages.size(), quoted_names(languages));
@@ -158,7 +154,7 @@ class Validator {
   void check_expert_view(const ModuleConfig& module) {
     const std::int64_t stage = std::int64_t{module.tp} * module.cp * module.dp;
     const std::int64_t split = std::int64_t{module.expt_tp} * module.ep;
-    const int experts = module.kind == "language" ? workload_.num_experts : 0;
+    const int experts = module.kind == ModuleKind::Language ? workload_.num_experts : 0;
     if (stage % module.expt_tp)
       fail(key_of(module, "expt_tp"), nearest_of("expt_tp", divisors(stage), module.expt_tp),
            "module '{}' has expt_tp={}, which does not divide its tp x cp x dp = {}", module.name, module.expt_tp,
@@ -262,7 +258,7 @@ class Validator {
 
   // Checks the language model and its encoders against the workload.
   void check_work() {
-    const Modules languages = modules_of_kind("language");
+    const Modules languages = modules_of_kind(ModuleKind::Language);
     if (languages.size() != 1 || !well_sized_.contains(languages[0])) return;
     const ModuleConfig& language = *languages[0];
     if (workload_.num_experts >= 0) check_expert_count(language);
@@ -270,7 +266,7 @@ class Validator {
     if (has_batch) check_global_batch(language);
     for (const ModuleConfig& module : config_.modules)
       if (well_sized_.contains(&module) && module.vpp > 1) check_interleaving(module, has_batch);
-    for (const ModuleConfig* encoder : modules_of_kind("encoder"))
+    for (const ModuleConfig* encoder : modules_of_kind(ModuleKind::Encoder))
       if (well_sized_.contains(encoder) && workload_.micro_batch >= 1) check_encoder_dp(*encoder, language);
   }
 
@@ -301,7 +297,7 @@ class Validator {
   // microbatches go through a rank's stages together.
   void check_interleaving(const ModuleConfig& module, bool has_batch) {
     const std::string where = key_of(module, "vpp");
-    if (module.kind != "language")
+    if (module.kind != ModuleKind::Language)
       return fail(where, "use vpp=1", "module '{}' has vpp={}, but only the language model interleaves its stages",
                   module.name, module.vpp);
     if (module.pp == 1)

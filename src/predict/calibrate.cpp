@@ -378,10 +378,10 @@ std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured)
 HardwareProfile calibrate(const CalibrationOptions& options, const Report& report, const TellProgress& tell) {
   set_deterministic(true);  // as training does by default
   HardwareProfile profile;
-  profile.source = "measured";
+  profile.source = Source::Measured;
   profile.device = options.device;
   report("measuring operators");
-  if (options.device == "cuda")
+  if (options.device == DeviceChoice::Cuda)
     measure_gpu(profile, options, report, tell);
   else
     measure_cpu(profile, options, report, tell);
@@ -412,7 +412,7 @@ CollectiveRuns measure_collectives(World& world, int cores, const std::vector<Co
 
 void measure_collectives_as_rank(const std::string& path, int cores) {
   constexpr int kRounds = 12;
-  run_as_rank(*world_spec_from(process_env()), {.device = "cpu"}, {}, [&](World& world) {
+  run_as_rank(*world_spec_from(process_env()), {.device = DeviceChoice::Cpu}, {}, [&](World& world) {
     const auto start = Clock::now();
     int done = 0;
     const auto tell_launcher = [&] {

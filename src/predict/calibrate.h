@@ -19,8 +19,8 @@ struct GpuFacts {
 GpuFacts gpu_facts();  // describes the first GPU
 
 struct CalibrationOptions {
-  std::string device = "cuda";  // or cpu
-  double seconds = 25;          // spent on measuring operators; a few rounds through all of them always run
+  DeviceChoice device = DeviceChoice::Cuda;
+  double seconds = 25;  // spent on measuring operators; a few rounds through all of them always run
 };
 
 // Measures the speeds of operators and the host's time to start them. `report` receives what is measured next.

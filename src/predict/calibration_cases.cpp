@@ -454,7 +454,7 @@ at::Tensor SmallStep::forward() const {
 }
 
 Works small_step_work(const std::string& pattern, std::int64_t tokens, const at::Device& device) {
-  const Topology topology({.modules = {{.name = "language", .kind = "language"}}}, {});
+  const Topology topology({.modules = {{.name = "language", .kind = ModuleKind::Language}}}, {});
   const TextSizes text = {.tokens = tokens, .labels = tokens, .squares = static_cast<double>(tokens * tokens)};
   Works all;
   const LayerOptions options = {.element_bytes = device.is_cuda() ? 2 : 4};

@@ -61,11 +61,10 @@ void describe(Fields& fields, OperatorText& op) {
 
 void describe(Fields& fields, ProfileText& text) {
   HardwareProfile& profile = text.profile;
-  fields.choice("source", profile.source, {"datasheet", "measured"}, "where the numbers come from");
+  fields.choice("source", profile.source, {Source::Datasheet, Source::Measured}, "where the numbers come from");
   fields.field("note", profile.note, "more about where they come from");
-  fields.choice("links_source", profile.links_source, {"same", "measured", "datasheet"},
-                "of the links, if another one");
-  fields.choice("device", profile.device, {"cuda", "cpu"}, "what ranks compute on");
+  fields.choice("links_source", profile.links_source, "of the links, if another one");
+  fields.choice("device", profile.device, {DeviceChoice::Cuda, DeviceChoice::Cpu}, "what ranks compute on");
   fields.field("memory_gb", text.memory_gb, "of a GPU, or of the host; 1e9 bytes");
   fields.field("ranks_per_node", profile.ranks_per_node, "GPUs that inside_node links");
   fields.field("cores", text.cores, "of a host whose ranks compute on its CPU");
@@ -114,7 +113,7 @@ void check_numbers(Complaints& problems, const ProfileText& text) {
   if (needs("memory_gb", text.memory_gb.has_value(), "the memory of a GPU, or of the host, in 1e9 bytes"))
     check(problems, "memory_gb", *text.memory_gb, kPositive, kMostMemoryGb, "check the unit");
   check(problems, "ranks_per_node", profile.ranks_per_node, kPositive, kMaxWorldSize, "check the unit");
-  if (profile.device == "cpu" && needs("cores", text.cores.has_value(), "how many the host has"))
+  if (profile.device == DeviceChoice::Cpu && needs("cores", text.cores.has_value(), "how many the host has"))
     check(problems, "cores", *text.cores, kPositive, kMostCores, "check the unit");
   check(problems, "crowding", profile.crowding, kOneOrMore, kMostCrowding, "give a factor");
   check(problems, "host_us", profile.host_us, kNotNegative, kMostMicroseconds, "give microseconds");
@@ -208,10 +207,10 @@ SpeedText text_of(const OperatorSpeed& speed, int op) {
 }
 
 // The operator whose speed stands for one that was not measured.
-Operator stand_in(Operator op, const std::string& device) {
+Operator stand_in(Operator op, DeviceChoice device) {
   switch (op) {
     case Operator::Product:
-      return device == "cpu" ? Operator::ProductWide : Operator::Product;
+      return device == DeviceChoice::Cpu ? Operator::ProductWide : Operator::Product;
     case Operator::ProductFp8Sum:
     case Operator::ExpertsFp8:
     case Operator::ExpertsFp8Sum:
@@ -261,12 +260,12 @@ HardwareProfile parse_hardware(const std::string& yaml, const std::string& name)
   check_numbers(complaints, text);
   HardwareProfile profile = std::move(text.profile);
   profile.memory_gb = text.memory_gb.value_or(0);
-  profile.cores = profile.device == "cpu" ? text.cores.value_or(0) : 0;
+  profile.cores = profile.device == DeviceChoice::Cpu ? text.cores.value_or(0) : 0;
   profile.inside_node = link_of(complaints, "inside_node", text.inside_node);
   profile.between_nodes = link_of(complaints, "between_nodes", text.between_nodes);
   for (const OperatorText& op : text.operators) add_operator(complaints, op, profile);
   for (const Operator needed :
-       {profile.device == "cpu" ? Operator::ProductWide : Operator::Product, Operator::Stream}) {
+       {profile.device == DeviceChoice::Cpu ? Operator::ProductWide : Operator::Product, Operator::Stream}) {
     const std::string& missing = operator_names()[static_cast<int>(needed)];
     if (profile.operators[static_cast<int>(needed)].rates.empty())
       complaints.add("operators",
@@ -313,7 +312,7 @@ HardwareProfile load_hardware(const std::string& name_or_path) {
                      choice_advice(name_or_path, hardware_names()) + ", or give the path of a .yaml file"});
 }
 
-bool is_host(const HardwareProfile& profile) { return profile.device == "cpu"; }
+bool is_host(const HardwareProfile& profile) { return profile.device == DeviceChoice::Cpu; }
 
 HardwareProfile on_one_host(HardwareProfile profile, int ranks) {
   if (is_host(profile)) profile.ranks_per_node = ranks;
@@ -323,10 +322,10 @@ HardwareProfile on_one_host(HardwareProfile profile, int ranks) {
 std::string device_word(const HardwareProfile& profile) { return is_host(profile) ? "rank" : "GPU"; }
 
 std::string described(const HardwareProfile& profile) {
-  const auto words = [](const std::string& source) {
-    return source == "measured" ? "measured" : "from a datasheet, not measured";
+  const auto words = [](Source source) {
+    return source == Source::Measured ? "measured" : "from a datasheet, not measured";
   };
-  if (profile.links_source == "same" || profile.links_source == profile.source)
+  if (profile.links_source == Source::Same || profile.links_source == profile.source)
     return fmt::format("{} ({})", profile.name, words(profile.source));
   return fmt::format("{} (operators {}, links {})", profile.name, words(profile.source), words(profile.links_source));
 }

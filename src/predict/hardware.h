@@ -41,18 +41,21 @@ struct OperatorSpeed {
   std::vector<OperatorRate> rates{};
 };
 
+enum class Source { Same, Measured, Datasheet };  // of the numbers in a profile
+constexpr auto choice_names(Source) { return std::array{"same", "measured", "datasheet"}; }
+
 struct HardwareProfile {
   std::string name{};
-  std::string source = "datasheet";   // or measured
-  std::string links_source = "same";  // or measured, or datasheet
-  std::string note{};                 // where the numbers come from
-  std::string device = "cuda";        // or cpu
-  double memory_gb = 0;               // memory of a GPU or of the host, in 1e9 bytes
-  int ranks_per_node = 8;             // GPUs that inside_node links; on a CPU, ranks share `cores`
-  int cores = 0;                      // cores of a host whose ranks compute on its CPU
-  double host_us = 0;                 // time to start a kernel; on a CPU: added time of an operator in a model
-  double collective_us = 0;           // time of a collective's call besides its messages
-  double crowding = 1;                // factor on the CPU time of ranks if they outnumber the cores
+  Source source = Source::Datasheet;
+  Source links_source = Source::Same;
+  std::string note{};                        // where the numbers come from
+  DeviceChoice device = DeviceChoice::Cuda;  // never Auto
+  double memory_gb = 0;                      // memory of a GPU or of the host, in 1e9 bytes
+  int ranks_per_node = 8;                    // GPUs that inside_node links; on a CPU, ranks share `cores`
+  int cores = 0;                             // cores of a host whose ranks compute on its CPU
+  double host_us = 0;                        // time to start a kernel; on a CPU: added time of an operator in a model
+  double collective_us = 0;                  // time of a collective's call besides its messages
+  double crowding = 1;                       // factor on the CPU time of ranks if they outnumber the cores
   double collective_cpu = 1;  // on a CPU: the share of a collective's time that a rank computes; it sleeps the rest
   Link inside_node{}, between_nodes{};                // per GPU and direction
   std::array<OperatorSpeed, kOperators> operators{};  // without rates: speed_of() names a substitute

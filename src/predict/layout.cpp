@@ -21,7 +21,7 @@ constexpr int kMostStagesPerRank = 8;  // with more, stages are too short to hid
 
 std::size_t index_of_language(const Recipe& recipe) {
   const std::vector<ModuleConfig>& modules = recipe.topology.modules;
-  return std::ranges::find(modules, "language", &ModuleConfig::kind) - modules.begin();
+  return std::ranges::find(modules, ModuleKind::Language, &ModuleConfig::kind) - modules.begin();
 }
 
 const ModuleConfig& language_of(const Recipe& recipe) { return recipe.topology.modules[index_of_language(recipe)]; }
@@ -31,7 +31,7 @@ int lanes_of(const Recipe& recipe) { return recipe.loader.lanes.value_or(languag
 
 // An encoder with ranks that the language model does not share.
 bool has_own_ranks(const ModuleConfig& module, const TopologyConfig& topology) {
-  return module.kind == "encoder" && !topology.colocated;
+  return module.kind == ModuleKind::Encoder && !topology.colocated;
 }
 
 std::int64_t encoder_ranks(const TopologyConfig& topology) {
@@ -152,7 +152,7 @@ void LayoutSpace::find_supported_splits() {
   const Provider& model = recipe_.model.model;
   for (const ModuleConfig& module : recipe_.topology.modules) {
     std::vector<int>& supported = encoder_tp_.emplace_back();
-    for (int tp = 1; module.kind == "encoder" && tp <= options_.ranks_per_node; ++tp)
+    for (int tp = 1; module.kind == ModuleKind::Encoder && tp <= options_.ranks_per_node; ++tp)
       if (validate_encoder(model, encoder_named(model, module.name), {.tp = tp}, "model").empty())
         supported.push_back(tp);
   }
@@ -278,7 +278,7 @@ ScaledRecipe scaled(const Recipe& recipe, const NodeCounts& counts, int ranks_pe
                                      : shared_dp(module, std::max<std::int64_t>(0, ranks - new_of_encoders), ranks));
     note(module.name + ".dp", before, module.dp);
     module.rank_offset = module.ranks = module.expt_dp = std::nullopt;
-    if (module.kind == "encoder") continue;
+    if (module.kind == ModuleKind::Encoder) continue;
     const std::int64_t batch = std::int64_t{global_batch} / before * module.dp;
     if (batch > std::numeric_limits<int>::max())
       throw Problem{fmt::format("a global batch of {} is larger than braid can count", batch), "--nodes", ""};

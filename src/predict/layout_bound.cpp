@@ -39,9 +39,9 @@ unsigned bits_of(const RecomputeConfig& c) {
 
 // The module alone in a world, from rank 0 on.
 Module single_module(ModuleConfig config, int experts) {
-  const bool is_encoder = config.kind == "encoder";
+  const bool is_encoder = config.kind == ModuleKind::Encoder;
   config.rank_offset = config.ranks = config.expt_dp = std::nullopt;
-  config.kind = "language";  // a topology needs one
+  config.kind = ModuleKind::Language;  // a topology needs one
   const Workload workload = {.micro_batch = 1, .global_batch = config.dp, .num_experts = experts};
   Module module = make_modules({.modules = {config}}, workload).front();
   module.is_encoder = is_encoder;
@@ -53,7 +53,7 @@ std::vector<RecomputeConfig> recompute_sets(const Recipe& recipe) {
   std::vector<std::string> parts = recompute_parts(recipe);
   const std::vector<std::string> frozen = frozen_sets(recipe);
   const auto trains = [&](const ModuleConfig& module) {
-    return module.kind == "encoder" && !contains(frozen, module.name + ".encoder");
+    return module.kind == ModuleKind::Encoder && !contains(frozen, module.name + ".encoder");
   };
   std::erase(parts, "full");
   if (std::ranges::none_of(recipe.topology.modules, trains)) std::erase(parts, "vision");
@@ -119,7 +119,7 @@ LayoutBound::Table LayoutBound::by_layer(const std::vector<PaperLayer>& layers, 
 }
 
 LayoutBound::Seconds LayoutBound::encoder_seconds(std::size_t m, int tp, int samples, const Settings& settings) const {
-  const ModuleConfig config = {.name = recipe_.topology.modules[m].name, .kind = "encoder", .tp = tp};
+  const ModuleConfig config = {.name = recipe_.topology.modules[m].name, .kind = ModuleKind::Encoder, .tp = tp};
   const Module module = single_module(config, 0);
   StepSizes::Extents extents;
   for (int sample = 0; sample < samples; ++sample) std::ranges::copy(sample_.media[m], std::back_inserter(extents));

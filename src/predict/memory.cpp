@@ -353,7 +353,7 @@ std::vector<Change> changes_of(const Recipe& recipe) {
         changed.expt_dp.reset();
       });
     };
-    if (module.kind == "language" && experts_of(recipe.model.model.language) > 0)
+    if (module.kind == ModuleKind::Language && experts_of(recipe.model.model.language) > 0)
       add_split("ep", &ModuleConfig::ep, false);
     add_split("tp", &ModuleConfig::tp);
     add_split("cp", &ModuleConfig::cp);
@@ -364,7 +364,7 @@ std::vector<Change> changes_of(const Recipe& recipe) {
     add(fmt::format("micro_batch {} instead of {}", micro_batch / 2, micro_batch),
         [](Recipe& r) { r.train.micro_batch /= 2; });
   if (!recipe.optimizer.zero) add("zero", [](Recipe& r) { r.optimizer.zero = true; });
-  const auto has_tp = [](const ModuleConfig& module) { return module.kind == "language" && module.tp > 1; };
+  const auto has_tp = [](const ModuleConfig& module) { return module.kind == ModuleKind::Language && module.tp > 1; };
   if (!recipe.model.sequence_parallel && std::ranges::any_of(recipe.topology.modules, has_tp))
     add("sequence_parallel", [](Recipe& r) { r.model.sequence_parallel = true; });
   if (recipe.train.deterministic) add("deterministic: false", [](Recipe& r) { r.train.deterministic = false; });
@@ -402,7 +402,7 @@ std::vector<RankMemory> fullest_gpu(const Recipe& recipe, const Topology& topolo
   std::vector<RankMemory> fullest = {std::ranges::max(prediction.stages, needs_less, &StageRankMemory::rank).rank};
   for (const std::vector<int>& global_ranks : sharing) {
     std::vector<RankMemory> ranks = predict_rank_memory(recipe, topology, steps, global_ranks);
-    if (recipe.dist.backend != "nccl-shared")
+    if (recipe.dist.backend != BackendChoice::NcclShared)
       for (RankMemory& rank : ranks) rank.nccl = 0;  // they communicate over Gloo
     if (needed(ranks) > needed(fullest)) fullest = std::move(ranks);
   }

@@ -176,7 +176,7 @@ PlanPage page_about(const PageRecipe& about) {
   return {.recipe = about.name,
           .model = about.recipe.model.provider,
           .hardware = about.hardware.name,
-          .hardware_source = about.hardware.source,
+          .hardware_source = name_of(about.hardware.source),
           .global_batch = about.recipe.train.global_batch,
           .memory_bytes = 1e9 * about.hardware.memory_gb,
           .memory_is_shared = is_host(about.hardware),

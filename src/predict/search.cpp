@@ -318,7 +318,7 @@ class Search {
   }
 
   bool can_prefetch(const Layout& layout, int prefetch) const {
-    const auto language = std::ranges::find(recipe_.topology.modules, "language", &ModuleConfig::kind);
+    const auto language = std::ranges::find(recipe_.topology.modules, ModuleKind::Language, &ModuleConfig::kind);
     const int dp = layout.modules[language - recipe_.topology.modules.begin()].dp;
     return !layout.colocated && layout.modules.size() > 1 &&
            prefetch < recipe_.train.global_batch / layout.micro_batch / dp;
@@ -352,7 +352,7 @@ RankTimes language_times(const Candidate& candidate) {
   const TopologyConfig& topology = candidate.recipe.topology;
   RankTimes times;
   for (std::size_t m = 0; m < topology.modules.size(); ++m) {
-    const bool is_language = topology.modules[m].kind == "language";
+    const bool is_language = topology.modules[m].kind == ModuleKind::Language;
     if (!is_language && !topology.colocated) continue;
     const ModuleTimes& own = candidate.simulation.modules[m];
     times.compute += own.compute;

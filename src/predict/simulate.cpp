@@ -47,7 +47,7 @@ int replica_factor(const TopologyConfig& config) {
 // Replicas that share experts must still wait for each other in the small world.
 ModuleConfig reduced(ModuleConfig module, int rank_factor, int replica_factor) {
   const int ranks = ranks_of_replica(module), tp = ranks / rank_factor;
-  const bool has_experts = module.kind != "encoder";
+  const bool has_experts = module.kind != ModuleKind::Encoder;
   const int sharing = replica_factor == 1 ? std::lcm(ranks, module.ep * module.expt_tp) / ranks : 1;
   module.rank_offset = module.ranks = module.expt_dp = std::nullopt;
   module.tp = tp;
@@ -559,8 +559,8 @@ std::optional<BalanceGain> balance_gain(const Recipe& recipe, const HardwareProf
   const int replicas = topology.language().dense.size_of("dp");
   if (replicas > kMaxReplicas || replicas % recipe.loader.balance_replicas.value_or(1) != 0) return std::nullopt;
   Recipe other = recipe;
-  const bool balances = recipe.loader.balance == "cost";
-  other.loader.balance = balances ? "none" : "cost";
+  const bool balances = recipe.loader.balance == Balance::Cost;
+  other.loader.balance = balances ? Balance::None : Balance::Cost;
   const double other_s = simulate(other, hardware, options).iteration_s;
   return BalanceGain{.without_s = balances ? other_s : own.iteration_s,
                      .with_s = balances ? own.iteration_s : other_s,

@@ -135,7 +135,7 @@ class StatsReader {
 std::vector<SampleSizes> draw_mock(const Recipe& recipe, const Topology& topology, std::int64_t first) {
   // The keys of mock samples are not checked in a recipe with a data set.
   for (const ModuleConfig& module : recipe.topology.modules)
-    if (module.kind == "language")
+    if (module.kind == ModuleKind::Language)
       if (auto problems = validate(recipe.data, recipe.model.model, layout_sizes(module), "data"); !problems.empty())
         throw ConfigError(std::move(problems));
   const MockSizes sizes(recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(recipe.train.seed));

@@ -64,7 +64,7 @@ class DataCheck {
 
   void check_pictures() {
     const PictureConfig& pictures = options_.data.pictures;
-    if (!options_.vision || options_.vision->square || pictures.fit == "dynamic") return;
+    if (!options_.vision || options_.vision->square || pictures.fit == PictureFit::Dynamic) return;
     const int unit = options_.vision->patch * (options_.vision->pixel_shuffle ? 2 : 1);
     if (pictures.tile_side % unit != 0)
       add({fmt::format("tile_side={} must be a multiple of {}: the encoder's patches have {} x {} pixels{}",
@@ -178,7 +178,7 @@ class DataCheck {
         found_.warnings.push_back(
             fmt::format("{} of {} that were looked at {}", count, counted(looked, "sample"), what));
     };
-    const bool drops = options_.data.over_long == "drop";
+    const bool drops = options_.data.over_long == OverLong::Drop;
     warn(too_long, fmt::format("are longer than a sequence of {} tokens and will be {}", options_.sequence_length,
                                drops ? std::string("left out; ") + kAdviceOnLength : "cut"));
     warn(without_targets, "have nothing to predict and will be left out");
@@ -236,12 +236,12 @@ std::vector<DataUse> data_uses(const Recipe& recipe) {
 }
 
 int balanced_replicas(const Recipe& recipe, const Topology& topology) {
-  if (recipe.loader.balance == "none") return 1;
+  if (recipe.loader.balance == Balance::None) return 1;
   return recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology));
 }
 
 std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology) {
-  if (recipe.loader.balance == "none") return nullptr;
+  if (recipe.loader.balance == Balance::None) return nullptr;
   return std::make_shared<SampleBalance>(recipe.model.model, topology, frozen_sets(recipe),
                                          balanced_replicas(recipe, topology));
 }

@@ -42,7 +42,7 @@ Problems missing_sizes(const Recipe& recipe, const Keys& given) {
          cause, fmt::format("set {}", fmt::join(needed, ", "))});
   };
   for (const ModuleConfig& module : recipe.topology.modules) {
-    if (module.kind == "language") {
+    if (module.kind == ModuleKind::Language) {
       Keys needed = below("model.language", size_keys(model.language));
       needed.insert(needed.begin(), "model.language.hidden");
       needed.push_back("data.sequence_length");

@@ -97,7 +97,7 @@ Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
 
 Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
   const LoaderConfig& loader = recipe.loader;
-  if (loader.balance == "none") return {};
+  if (loader.balance == Balance::None) return {};
   Problems problems;
   if (const int together = loader.balance_replicas.value_or(1); together >= 1 && language.dp % together != 0)
     problems.push_back(
@@ -111,13 +111,13 @@ Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
 }
 
 Problems fp8_problems(const ModelConfig& model) {
-  if (model.fp8 == "off") return {};
+  if (model.fp8 == Fp8Mode::Off) return {};
   if (!std::holds_alternative<HybridLmConfig>(model.model.language))
-    return {{fmt::format("fp8={} needs a hybrid language model, which provider={} does not have", model.fp8,
+    return {{fmt::format("fp8={} needs a hybrid language model, which provider={} does not have", name_of(model.fp8),
                          model.provider),
              "model.fp8", "use fp8=off"}};
   if (model.dtype == "bfloat16") return {};
-  return {{fmt::format("fp8={} needs a model in bfloat16, but dtype={}", model.fp8, model.dtype), "model.fp8",
+  return {{fmt::format("fp8={} needs a model in bfloat16, but dtype={}", name_of(model.fp8), model.dtype), "model.fp8",
            "use dtype=bfloat16, or fp8=off"}};
 }
 
@@ -172,7 +172,7 @@ Problems model_problems(const Recipe& recipe) {
     const ModuleConfig module = with_sizes(given);
     if (grid_size(module) > kMaxWorldSize) continue;
     const EncoderConfig* encoder = find_encoder(model, module.name);
-    if (module.kind == "language") {
+    if (module.kind == ModuleKind::Language) {
       append(problems, validate_language(model, layout_sizes(module), "model"));
       append(problems, fp8_problems(recipe.model));
       append(problems, overlap_problems(recipe.model));
@@ -180,8 +180,6 @@ Problems model_problems(const Recipe& recipe) {
       append(problems, balance_problems(recipe, module));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
                                             : data_set_problems(recipe, module));
-    } else if (module.kind != "encoder") {
-      continue;  // reported as a problem of the topology
     } else if (module.cp > 1) {
       problems.push_back({fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
                           fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
@@ -196,8 +194,9 @@ Problems model_problems(const Recipe& recipe) {
 
 Problems prefetch_problems(const Recipe& recipe) {
   if (recipe.train.prefetch <= 0) return {};
-  const bool one_can = std::ranges::any_of(
-      recipe.topology.modules, [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
+  const bool one_can = std::ranges::any_of(recipe.topology.modules, [](const ModuleConfig& module) {
+    return module.kind == ModuleKind::Encoder && module.pp == 1;
+  });
   if (one_can && !recipe.topology.colocated) return {};
   return {{fmt::format("prefetch={}, but no encoder can run ahead: that needs an encoder with its own ranks and pp=1",
                        recipe.train.prefetch),
@@ -236,24 +235,23 @@ void describe(Fields& f, ModelConfig& c) {
       "with sequence parallelism, linear maps are cut into this many pieces of tokens, which travel during products");
   f.field("expert_overlap_pieces", c.overlap.expert_pieces,
           "with expert parallelism, tokens are cut into this many pieces, which travel while experts process another");
-  f.choice("fp8", c.fp8, {"off", "rowwise"},
-           "rowwise: linear layers and experts of a hybrid language model multiply in fp8");
+  f.choice("fp8", c.fp8, "rowwise: linear layers and experts of a hybrid language model multiply in fp8");
   describe_recompute(f, c.recompute);
   if (c.model.name != c.provider) c.model = provider(c.provider);
   f.section("language", c.model.language);
-  if (auto* hybrid = std::get_if<HybridLmConfig>(&c.model.language))
-    hybrid->fp8 = c.fp8 == "rowwise" ? Fp8Mode::Rowwise : Fp8Mode::Off;
+  if (auto* hybrid = std::get_if<HybridLmConfig>(&c.model.language)) hybrid->fp8 = c.fp8;
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 
-bool is_mock(const RecipeData& data) { return data.mock == "auto" ? data.set.path.empty() : data.mock == "true"; }
+bool is_mock(const RecipeData& data) {
+  return data.mock == MockChoice::Auto ? data.set.path.empty() : data.mock == MockChoice::True;
+}
 
 bool evaluates(const TrainConfig& config) { return config.eval_interval && config.eval_iterations > 0; }
 
 void describe(Fields& f, RecipeData& c) {
   describe(f, c.set);
-  f.choice("mock", c.mock, {"auto", "true", "false"},
-           "use mock samples: auto does without a path, false requires a path before a run starts");
+  f.choice("mock", c.mock, "use mock samples: auto does without a path, false requires a path before a run starts");
   describe(f, static_cast<MockDataConfig&>(c));
 }
 
@@ -264,8 +262,7 @@ void describe(Fields& f, TrainConfig& c) {
   f.field("global_batch", c.global_batch, "samples per step");
   f.field("seed", c.seed, "random seed; the same seed gives the same run");
   f.field("prefetch", c.prefetch, "how many microbatches encoders may run ahead of the pipeline's schedule");
-  f.choice("stage", c.stage, {"stage1", "stage2", "stage3"},
-           "stage1 trains the projectors only, stage2 also the language model, stage3 everything");
+  f.choice("stage", c.stage, "stage1 trains the projectors only, stage2 also the language model, stage3 everything");
   f.field("freeze_encoders", c.freeze_encoders, "encoders do not train");
   f.field("freeze_projection", c.freeze_projection, "projectors do not train");
   f.field("freeze_language", c.freeze_language, "the language model does not train");
@@ -308,16 +305,17 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
   const TrainConfig& train = recipe.train;
   std::vector<std::string> sets;
   for (const ModuleConfig& module : recipe.topology.modules) {
-    const bool encoder = module.kind == "encoder";
-    if (encoder && (train.freeze_encoders || train.stage != "stage3")) sets.push_back(module.name + ".encoder");
+    const bool encoder = module.kind == ModuleKind::Encoder;
+    if (encoder && (train.freeze_encoders || train.stage != TrainingStage::Stage3))
+      sets.push_back(module.name + ".encoder");
     if (encoder && train.freeze_projection) sets.push_back(module.name + ".projector");
-    if (!encoder && (train.freeze_language || train.stage == "stage1")) sets.push_back(module.name);
+    if (!encoder && (train.freeze_language || train.stage == TrainingStage::Stage1)) sets.push_back(module.name);
   }
   return sets;
 }
 
 std::vector<std::string> recompute_parts(const Recipe& recipe) {
-  const auto is_encoder = [](const ModuleConfig& module) { return module.kind == "encoder"; };
+  const auto is_encoder = [](const ModuleConfig& module) { return module.kind == ModuleKind::Encoder; };
   return recompute_parts(recipe.model.model.language, std::ranges::any_of(recipe.topology.modules, is_encoder));
 }
 

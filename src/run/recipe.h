@@ -24,10 +24,13 @@ struct ModelConfig {
   std::string dtype = "bfloat16";
   bool sequence_parallel = false;
   OverlapConfig overlap{};
-  std::string fp8 = "off";               // off | rowwise: HybridLmConfig::fp8 of the language model
+  Fp8Mode fp8 = Fp8Mode::Off;            // off | rowwise: HybridLmConfig::fp8 of the language model
   std::vector<std::string> recompute{};  // some of recompute_names()
   Provider model = tiny_vlm();           // the provider's, with the recipe's changes
 };
+
+enum class TrainingStage { Stage1, Stage2, Stage3 };
+constexpr auto choice_names(TrainingStage) { return std::array{"stage1", "stage2", "stage3"}; }
 
 struct TrainConfig {
   std::int64_t iterations = 100;
@@ -36,7 +39,7 @@ struct TrainConfig {
   int global_batch = 8;                   // samples per step
   std::int64_t seed = 1234;
   int prefetch = 0;  // microbatches that encoders may run ahead
-  std::string stage = "stage3";
+  TrainingStage stage = TrainingStage::Stage3;
   bool freeze_encoders = false, freeze_projection = false, freeze_language = false;
   bool correct_partial_participation = false;
   bool deterministic = true;
@@ -46,10 +49,14 @@ struct TrainConfig {
   LrScheduleConfig schedule{};
 };
 
+// Auto: mock samples if there is no path. False: a path is required.
+enum class MockChoice { Auto, True, False };
+constexpr auto choice_names(MockChoice) { return std::array{"auto", "true", "false"}; }
+
 // The data set, and the keys of mock samples, which are in the same section.
 struct RecipeData : MockDataConfig {
   DataConfig set{};
-  std::string mock = "auto";  // auto: mock samples if there is no path; true: in any case; false: a path is required
+  MockChoice mock = MockChoice::Auto;
 };
 bool is_mock(const RecipeData& data);
 

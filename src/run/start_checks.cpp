@@ -175,7 +175,8 @@ void check_folder(const std::string& folder, const NamedFolder& named, const Rec
     check_schedule(own, stored.scheduler, config, checkpoint->folder());
   } catch (const ConfigError& e) {
     std::vector<Problem> problems = e.problems();
-    if (config.scheduler == "same") problems.front().where = keys_behind(differences(own, stored.scheduler), recipe);
+    if (config.scheduler == ResumeWith::Same)
+      problems.front().where = keys_behind(differences(own, stored.scheduler), recipe);
     throw ConfigError(std::move(problems));
   }
 }
@@ -184,7 +185,7 @@ void check_folder(const std::string& folder, const NamedFolder& named, const Rec
 
 LoadFindings check_load(const Recipe& recipe, const Topology& topology, bool only_evaluates) {
   const CheckpointConfig& config = recipe.checkpoint;
-  NamedFolder named = {kLoad, config.load, KeyScheme::Modules, config.load_fallback == "always"};
+  NamedFolder named = {kLoad, config.load, KeyScheme::Modules, config.load_fallback == LoadFallback::Always};
   if (!config.load_vision_from.empty()) named = {"checkpoint.load_vision_from", config.load_vision_from};
   if (!config.load_nemotron.empty()) named = {"checkpoint.load_nemotron", config.load_nemotron};
   named.path = without_end_slash(named.path);

@@ -18,7 +18,7 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 // Patches (or frames) along the longest side of an item. A data set may also limit the size of its pictures.
 std::int64_t longest_side(const RecipeData& data, const MockMediaConfig& mock) {
   const PictureConfig& pictures = data.set.pictures;
-  if (is_mock(data) || pictures.fit != "dynamic" || pictures.max_patches == 0) return mock.max_size;
+  if (is_mock(data) || pictures.fit != PictureFit::Dynamic || pictures.max_patches == 0) return mock.max_size;
   return std::min<std::int64_t>(mock.max_size, std::lround(std::floor(std::sqrt(pictures.max_patches))));
 }
 

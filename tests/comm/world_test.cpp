@@ -29,7 +29,7 @@ Topology nine_nodes() {
   TopologyConfig config;
   config.modules.resize(2);
   config.modules[0].name = "images";
-  config.modules[0].kind = "encoder";
+  config.modules[0].kind = ModuleKind::Encoder;
   config.modules[0].dp = 8;
   config.modules[1].name = "language";
   config.modules[1].tp = 2;

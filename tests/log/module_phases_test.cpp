@@ -14,8 +14,8 @@ Topology make_topology(bool colocated) {
   TopologyConfig config;
   config.colocated = colocated;
   config.modules.resize(3);
-  config.modules[0] = {.name = "images", .kind = "encoder", .dp = colocated ? 4 : 1};
-  config.modules[1] = {.name = "sound", .kind = "encoder", .dp = colocated ? 4 : 2};
+  config.modules[0] = {.name = "images", .kind = ModuleKind::Encoder, .dp = colocated ? 4 : 1};
+  config.modules[1] = {.name = "sound", .kind = ModuleKind::Encoder, .dp = colocated ? 4 : 2};
   config.modules[2] = {.name = "language", .dp = 4};
   return Topology(config, {.micro_batch = 1, .global_batch = 4});
 }

@@ -139,8 +139,8 @@ std::vector<Seen> feed(const Topology& topology, int microbatches, const Countin
 
 Topology topology_of(const testing::GridSizes& encoder, const testing::GridSizes& language, int samples) {
   TopologyConfig config;
-  config.modules = {testing::module_of("images", "encoder", encoder),
-                    testing::module_of("language", "language", language)};
+  config.modules = {testing::module_of("images", ModuleKind::Encoder, encoder),
+                    testing::module_of("language", ModuleKind::Language, language)};
   return Topology(config, {.global_batch = samples, .num_experts = 16});
 }
 

@@ -45,7 +45,8 @@ void round_weights(const MimoModel& model) {
 Outcome step_on(World& world, const Provider& provider, at::ScalarType dtype) {
   TopologyConfig config;
   config.colocated = true;
-  config.modules = {testing::module_of("images", "encoder", {}), testing::module_of("language", "language", {})};
+  config.modules = {testing::module_of("images", ModuleKind::Encoder, {}),
+                    testing::module_of("language", ModuleKind::Language, {})};
   const Topology topology(config, {.micro_batch = kSamples,
                                    .global_batch = kSamples,
                                    .num_experts = std::get<HybridLmConfig>(provider.language).experts});

@@ -39,9 +39,9 @@ class Adds : public StageWork {
 // microbatch's embeddings before its first forward. The encoder computes them only after rank 2 has begun its first
 // forward, for which rank 1 must have sent the result of its own, behind the receive that waits.
 TEST(Executor, AReceiveThatWaitsDoesNotHoldBackASendToAnotherRank) {
-  const Topology topology(
-      {.modules = {testing::module_of("images", "encoder", {}), testing::module_of("language", "language", {.pp = 2})}},
-      {.micro_batch = 1, .global_batch = 2});
+  const Topology topology({.modules = {testing::module_of("images", ModuleKind::Encoder, {}),
+                                       testing::module_of("language", ModuleKind::Language, {.pp = 2})}},
+                          {.micro_batch = 1, .global_batch = 2});
   const StepPlan plan(topology, {.microbatches = 2, .forward_only = true});
   const auto& of_rank_1 = plan.schedule.ranks[1];
   const auto first_forward =

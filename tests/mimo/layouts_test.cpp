@@ -43,8 +43,8 @@ Topology topology_of(const Layout& layout, int samples = kSamples) {
   TopologyConfig config;
   config.colocated = layout.colocated;
   for (const Sizes& encoder : layout.encoders)
-    config.modules.push_back(testing::module_of("images", "encoder", encoder));
-  config.modules.push_back(testing::module_of("language", "language", layout.language));
+    config.modules.push_back(testing::module_of("images", ModuleKind::Encoder, encoder));
+  config.modules.push_back(testing::module_of("language", ModuleKind::Language, layout.language));
   return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = samples, .num_experts = 16});
 }
 

@@ -83,7 +83,7 @@ TEST(Clip, OnlyLayersUpToTheFeaturesAreDeclared) {
 TEST(Clip, ActivationsDiffer) {
   ClipConfig config = small_clip();
   const at::Tensor quick = run(config, image_batch(1)).output;
-  config.gelu = "erf";
+  config.gelu = GeluForm::Erf;
   EXPECT_GT(relative_error(run(config, image_batch(1)).output, quick), 1e-4);
 }
 

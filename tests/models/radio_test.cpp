@@ -104,10 +104,10 @@ INSTANTIATE_TEST_SUITE_P(Threads, RadioLayouts,
 TEST(Radio, OptionalPartsMayBeAbsent) {
   RadioConfig config = small_radio();
   config.layer_scale = config.final_norm = config.normalize_pixels = config.qkv_bias = false;
-  config.gelu = "tanh";
+  config.gelu = GeluForm::Tanh;
   expect_same(run(config, {.tp = 2}), run(config));
   RadioConfig exact = config;
-  exact.gelu = "erf";
+  exact.gelu = GeluForm::Erf;
   EXPECT_GT(relative_error(run(exact).output, run(config).output), 1e-6);
 }
 
@@ -231,7 +231,7 @@ NamedTensors project(const ProjectorConfig& config, int tp) {
 }
 
 TEST(Projector, EveryTensorParallelSizeGivesTheSame) {
-  for (const char* kind : {"affine", "mlp"}) {
+  for (const ProjectorKind kind : {ProjectorKind::Affine, ProjectorKind::Mlp}) {
     const ProjectorConfig config = {.kind = kind, .input = 12, .hidden = 16, .output = 8, .init_std = 0.5};
     const NamedTensors expected = project(config, 1);
     EXPECT_EQ(expected.back().second.sizes(), (std::vector<std::int64_t>{5, 8}));
@@ -239,7 +239,8 @@ TEST(Projector, EveryTensorParallelSizeGivesTheSame) {
       const NamedTensors got = project(config, tp);
       ASSERT_EQ(got.size(), expected.size());
       for (std::size_t i = 0; i < got.size(); ++i)
-        EXPECT_LE(relative_error(got[i].second, expected[i].second), kTolerance) << kind << " " << got[i].first;
+        EXPECT_LE(relative_error(got[i].second, expected[i].second), kTolerance)
+            << name_of(kind) << " " << got[i].first;
     }
   }
 }

@@ -18,7 +18,7 @@ namespace {
 // Encoder on ranks 0-1 (dp), language on 2-3 (tp).
 Topology two_modules() {
   TopologyConfig config;
-  config.modules = {{.name = "vision", .kind = "encoder", .dp = 2}, {.name = "language", .tp = 2}};
+  config.modules = {{.name = "vision", .kind = ModuleKind::Encoder, .dp = 2}, {.name = "language", .tp = 2}};
   return Topology(config, {.micro_batch = 2, .global_batch = 2});
 }
 

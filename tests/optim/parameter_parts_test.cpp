@@ -16,7 +16,7 @@ const OptimizerConfig kConfig = {.pad_buckets = false};
 
 Module module_of_eight_ranks() {
   const TopologyConfig config = {
-      .modules = {{.name = "language", .kind = "language", .tp = 2, .dp = 2, .pp = 2, .ep = 2}}};
+      .modules = {{.name = "language", .kind = ModuleKind::Language, .tp = 2, .dp = 2, .pp = 2, .ep = 2}}};
   return Topology(config, {.global_batch = 4, .num_experts = 4}).language();
 }
 

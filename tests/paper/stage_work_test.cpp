@@ -27,8 +27,12 @@ struct Layout {
 // Of all layers of a model on one pipeline stage, for a rank.
 Works work_on(const LanguageConfig& config, const Layout& layout = {}, const LayerOptions& options = {},
               bool trains = true) {
-  const Module module = module_of(
-      {.name = "language", .kind = "language", .tp = layout.tp, .cp = layout.cp, .ep = layout.ep, .expt_tp = 1});
+  const Module module = module_of({.name = "language",
+                                   .kind = ModuleKind::Language,
+                                   .tp = layout.tp,
+                                   .cp = layout.cp,
+                                   .ep = layout.ep,
+                                   .expt_tp = 1});
   const TextSizes text = {.tokens = kTokens, .labels = kTokens / layout.cp, .squares = double(kTokens) * kTokens};
   Works all;
   for (const PaperLayer& layer : walk_stage(config, module, 0, options, text, trains).layers)
@@ -126,9 +130,9 @@ TEST(StageWork, TheFirstMicrobatchAddsToNothing) {
 
 TEST(StageWork, OfAnEncoderWithoutTrainingHasNoBackward) {
   const EncoderConfig encoder = provider("nemotron-vlm-20l").encoders[0];
-  const Topology topology(
-      {.modules = {{.name = "images", .kind = "encoder"}, {.name = "language", .kind = "language"}}},
-      {.micro_batch = 1, .global_batch = 1});
+  const Topology topology({.modules = {{.name = "images", .kind = ModuleKind::Encoder},
+                                       {.name = "language", .kind = ModuleKind::Language}}},
+                          {.micro_batch = 1, .global_batch = 1});
   const auto backward = [&](const EncoderTraining& trains) {
     double sum = 0;
     for (const PaperLayer& layer : walk_stage(encoder, topology.modules()[0], 0, {}, {{32, 32}}, trains).layers)

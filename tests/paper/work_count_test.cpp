@@ -74,7 +74,8 @@ double products_in(const std::vector<PaperLayer>& layers) {
 }
 
 Topology one_rank() {
-  return Topology({.modules = {{.name = "language", .kind = "language"}}}, {.micro_batch = 1, .global_batch = 1});
+  return Topology({.modules = {{.name = "language", .kind = ModuleKind::Language}}},
+                  {.micro_batch = 1, .global_batch = 1});
 }
 
 double products_on_paper(const LanguageConfig& config, const RecomputeConfig& recompute) {
@@ -173,7 +174,7 @@ TEST(WorkCount, EveryNormActivationAndBiasOfAnEncoderIsListed) {
   for (const EncoderCase& c : encoders()) {
     const int layers = std::visit([](const auto& model) { return layers_of(model).layers; }, c.config.model);
     const bool is_audio = std::holds_alternative<AudioConfig>(c.config.model),
-               is_mlp = c.config.projector.kind == "mlp";
+               is_mlp = c.config.projector.kind == ProjectorKind::Mlp;
     EXPECT_GE(norms_of(c.config.model), 2 * layers);
     EXPECT_EQ(calls_in_forward(c, Operator::Norm), norms_of(c.config.model)) << c.config.name;
     EXPECT_EQ(calls_in_forward(c, Operator::Activation), layers + is_mlp + is_audio) << c.config.name;

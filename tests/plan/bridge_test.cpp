@@ -15,8 +15,8 @@ using ::testing::ElementsAre;
 
 Topology topology_of(int encoder_dp, int language_dp, int samples) {
   TopologyConfig config;
-  config.modules = {testing::module_of("images", "encoder", {.tp = 2, .dp = encoder_dp}),
-                    testing::module_of("language", "language", {.tp = 2, .dp = language_dp})};
+  config.modules = {testing::module_of("images", ModuleKind::Encoder, {.tp = 2, .dp = encoder_dp}),
+                    testing::module_of("language", ModuleKind::Language, {.tp = 2, .dp = language_dp})};
   return Topology(config, {.micro_batch = samples / language_dp, .global_batch = samples});
 }
 

@@ -20,8 +20,8 @@ using Sizes = testing::GridSizes;
 Topology topology_of(const Sizes& encoder, const Sizes& language, bool colocated = false) {
   const int micro_batch = encoder.dp * language.pp;
   return Topology({.colocated = colocated,
-                   .modules = {testing::module_of("images", "encoder", encoder),
-                               testing::module_of("language", "language", language)}},
+                   .modules = {testing::module_of("images", ModuleKind::Encoder, encoder),
+                               testing::module_of("language", ModuleKind::Language, language)}},
                   {.micro_batch = micro_batch, .global_batch = micro_batch * language.dp * language.pp});
 }
 

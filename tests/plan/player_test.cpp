@@ -24,8 +24,8 @@ Topology topology_of(const std::vector<Sizes>& encoders, const Sizes& language, 
   TopologyConfig config;
   config.colocated = colocated;
   for (std::size_t i = 0; i < encoders.size(); ++i)
-    config.modules.push_back(testing::module_of("encoder" + std::to_string(i), "encoder", encoders[i]));
-  config.modules.push_back(testing::module_of("language", "language", language));
+    config.modules.push_back(testing::module_of("encoder" + std::to_string(i), ModuleKind::Encoder, encoders[i]));
+  config.modules.push_back(testing::module_of("language", ModuleKind::Language, language));
   const int micro_batch = encoders.empty() ? 1 : encoders[0].dp;
   return Topology(config, {.micro_batch = micro_batch, .global_batch = micro_batch * language.dp * microbatches});
 }

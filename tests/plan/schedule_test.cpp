@@ -40,8 +40,8 @@ std::optional<Topology> topology_of(const std::vector<Sizes>& encoders, const Si
   TopologyConfig config;
   config.colocated = colocated;
   for (std::size_t i = 0; i < encoders.size(); ++i)
-    config.modules.push_back(module_of("encoder" + std::to_string(i), "encoder", encoders[i]));
-  config.modules.push_back(module_of("language", "language", language));
+    config.modules.push_back(module_of("encoder" + std::to_string(i), ModuleKind::Encoder, encoders[i]));
+  config.modules.push_back(module_of("language", ModuleKind::Language, language));
   int micro_batch = 1;
   for (const Sizes& encoder : encoders) micro_batch *= encoder.dp;
   const Workload workload = {.micro_batch = micro_batch,

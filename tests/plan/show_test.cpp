@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 Topology eight_ranks() {
-  return Topology({.modules = {{.name = "images", .kind = "encoder", .tp = 2, .dp = 2},
+  return Topology({.modules = {{.name = "images", .kind = ModuleKind::Encoder, .tp = 2, .dp = 2},
                                {.name = "language", .tp = 2, .dp = 2, .ep = 4}}},
                   {.micro_batch = 1, .global_batch = 2, .num_experts = 4});
 }
@@ -31,7 +31,7 @@ TEST(ShowTest, TablesOfASmallWorldHaveEverything) {
 }
 
 TEST(ShowTest, TablesOfALargeWorldStayShort) {
-  const Topology topology({.modules = {{.name = "images", .kind = "encoder", .dp = 8},
+  const Topology topology({.modules = {{.name = "images", .kind = ModuleKind::Encoder, .dp = 8},
                                        {.name = "language", .tp = 8, .dp = 64, .pp = 2, .ep = 64}}},
                           {.micro_batch = 1, .global_batch = 64, .num_experts = 128});
   const std::string text = show_topology(topology);
@@ -56,7 +56,8 @@ TEST(ShowTest, OneRankHasBothViewsAndItsGroups) {
 
 TEST(ShowTest, AColocatedRankShowsAllItsModules) {
   const Topology topology(
-      {.colocated = true, .modules = {{.name = "images", .kind = "encoder", .dp = 2}, {.name = "language", .tp = 2}}},
+      {.colocated = true,
+       .modules = {{.name = "images", .kind = ModuleKind::Encoder, .dp = 2}, {.name = "language", .tp = 2}}},
       {.micro_batch = 2, .global_batch = 2});
   const std::string text = show_rank(topology, 1);
   EXPECT_THAT(text, HasSubstr("images    dense   tp=0 cp=0 dp=1 pp=0\n"));

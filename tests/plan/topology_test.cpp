@@ -20,8 +20,8 @@ using Groups = std::vector<std::vector<int>>;
 
 // The 20-layer recipe on eight ranks: reference values from Megatron.
 TopologyConfig eight_ranks() {
-  return {.modules = {{.name = "images", .kind = "encoder", .tp = 2, .dp = 2},
-                      {.name = "language", .kind = "language", .tp = 2, .dp = 2, .ep = 4}}};
+  return {.modules = {{.name = "images", .kind = ModuleKind::Encoder, .tp = 2, .dp = 2},
+                      {.name = "language", .kind = ModuleKind::Language, .tp = 2, .dp = 2, .ep = 4}}};
 }
 
 Workload moe_workload() { return {.micro_batch = 1, .global_batch = 8, .num_experts = 128}; }
@@ -63,7 +63,7 @@ void split_experts(ModuleConfig& module, std::mt19937& random) {
 }
 
 ModuleConfig random_language(std::mt19937& random) {
-  ModuleConfig module = {.name = "language", .kind = "language"};
+  ModuleConfig module = {.name = "language", .kind = ModuleKind::Language};
   for (int* size : {&module.tp, &module.cp, &module.pp}) *size = one_of({1, 1, 2, 3}, random);
   module.dp = one_of({1, 2, 3, 4, 6}, random);
   split_experts(module, random);
@@ -73,7 +73,7 @@ ModuleConfig random_language(std::mt19937& random) {
 // Data parallel size smaller than, equal to or up to `micro_batch` times larger than the language model's.
 ModuleConfig random_encoder(const std::string& name, const Case& made, const ModuleConfig& language,
                             std::mt19937& random) {
-  ModuleConfig module = {.name = name, .kind = "encoder"};
+  ModuleConfig module = {.name = name, .kind = ModuleKind::Encoder};
   module.dp =
       random() % 2 ? divisor_of(language.dp, random) : language.dp * divisor_of(made.workload.micro_batch, random);
   if (!made.config.colocated) {
@@ -141,7 +141,7 @@ TEST(TopologyTest, OffsetsMayPlaceModulesInAnyOrder) {
 TEST(TopologyTest, ColocatedModulesShareTheirRanks) {
   const TopologyConfig config = {
       .colocated = true,
-      .modules = {{.name = "images", .kind = "encoder", .dp = 4}, {.name = "language", .tp = 2, .dp = 2}}};
+      .modules = {{.name = "images", .kind = ModuleKind::Encoder, .dp = 4}, {.name = "language", .tp = 2, .dp = 2}}};
   const Topology topology(config, {.micro_batch = 2, .global_batch = 4});
   EXPECT_EQ(topology.world_size(), 4);
   EXPECT_THAT(topology.modules_of(3), ElementsAre(&topology.modules()[0], &topology.modules()[1]));

@@ -9,12 +9,12 @@ namespace {
 
 TEST(Calibrate, GivesAProfileOfTheCpu) {
   HardwareProfile profile = calibrate(
-      {.device = "cpu", .seconds = 0}, [](const std::string&) {}, [](const std::string&, double) {});
+      {.device = DeviceChoice::Cpu, .seconds = 0}, [](const std::string&) {}, [](const std::string&, double) {});
   profile.memory_gb = profile.cores = 1;
   profile.inside_node = profile.between_nodes = {.latency_us = 1, .rates = {{1e6, 1}}};
   const HardwareProfile again = parse_hardware(to_yaml(profile), "measured.yaml");
-  EXPECT_EQ(again.source, "measured");
-  EXPECT_EQ(again.device, "cpu");
+  EXPECT_EQ(again.source, Source::Measured);
+  EXPECT_EQ(again.device, DeviceChoice::Cpu);
   for (const Operator op : {Operator::ProductWide, Operator::Experts, Operator::Attention, Operator::ScanBackward,
                             Operator::Router, Operator::Norm, Operator::CrossEntropy, Operator::Update})
     EXPECT_GE(again.operators[static_cast<std::size_t>(op)].rates.size(), 3u)
@@ -53,7 +53,7 @@ TEST(Calibrate, MeasuresCollectivesBetweenProcesses) {
 
 // Three of the layers between the calls have attention, which takes 2 s on this machine; all else takes no time.
 TEST(Calibrate, CollectivesAreScaledToTheSpeedOfOperators) {
-  HardwareProfile profile = {.device = "cpu"};
+  HardwareProfile profile = {.device = DeviceChoice::Cpu};
   profile.operators.fill({.latency_us = 0, .rates = {{{1, 1, 1}, 1e15}}});
   profile.operators[static_cast<std::size_t>(Operator::Attention)].latency_us = 2e6;
   for (const double layers_s : {6.0, 12.0}) {  // when collectives were measured

@@ -76,7 +76,7 @@ TEST(Memory, IsWhatTheAllocatorOfAGpuReports) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE(i);
     const Recipe recipe = language_slice(runs[i].overrides);
-    expect_peak(predicted(recipe).fullest(), runs[i].peak_mib, kLanguageLayers, recipe.model.fp8 != "off");
+    expect_peak(predicted(recipe).fullest(), runs[i].peak_mib, kLanguageLayers, recipe.model.fp8 != Fp8Mode::Off);
   }
 }
 

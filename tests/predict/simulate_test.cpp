@@ -186,7 +186,7 @@ TEST(Simulate, RanksOfAHostShareItsCores) {
 // collective takes 2 s and needs a core for 1 s. Other operators take no time.
 HardwareProfile counting_host(int cores) {
   HardwareProfile host;
-  host.device = "cpu";
+  host.device = DeviceChoice::Cpu;
   host.cores = cores;
   host.crowding = 1.25;
   host.collective_us = 2e6;

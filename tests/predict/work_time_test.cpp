@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-HardwareProfile small_profile(const std::string& device) {
+HardwareProfile small_profile(DeviceChoice device = DeviceChoice::Cuda) {
   HardwareProfile profile = {.device = device, .host_us = 5};
   profile.operators[static_cast<std::size_t>(Operator::Product)] = {
       .latency_us = 2, .rates = {{{128, 128, 128}, 100}, {{1024, 1024, 1024}, 400}}};
@@ -15,19 +15,19 @@ HardwareProfile small_profile(const std::string& device) {
 
 TEST(WorkTime, IsTheMeasuredOneAtAMeasuredSize) {
   const Work product = product_work(Operator::Product, 1024, 1024, 1024);
-  EXPECT_NEAR(seconds_of(product, small_profile("cuda")), 2e-6 + product.amount / 400e9, 1e-9);
+  EXPECT_NEAR(seconds_of(product, small_profile()), 2e-6 + product.amount / 400e9, 1e-9);
 }
 
 TEST(WorkTime, LiesBetweenTheRatesOfNeighbours) {
   const Work product = product_work(Operator::Product, 512, 512, 512);
-  const double seconds = seconds_of(product, small_profile("cuda"));
+  const double seconds = seconds_of(product, small_profile());
   EXPECT_GT(seconds, 2e-6 + product.amount / 400e9);
   EXPECT_LT(seconds, 2e-6 + product.amount / 100e9);
 }
 
 // A forward and a backward have the same size but different speeds. Their predicted sum is their measured sum.
 TEST(WorkTime, OfASizeThatWasMeasuredTwiceIsTheMeanTime) {
-  HardwareProfile profile = small_profile("cuda");
+  HardwareProfile profile = small_profile();
   profile.operators[static_cast<std::size_t>(Operator::Product)] = {
       .latency_us = 0, .rates = {{{64, 64, 64}, 10}, {{64, 64, 64}, 1000}}};
   const Work product = product_work(Operator::Product, 64, 64, 64);
@@ -38,12 +38,12 @@ TEST(WorkTime, OfASizeThatWasMeasuredTwiceIsTheMeanTime) {
 TEST(WorkTime, OfManySmallKernelsIsTheHosts) {
   Work small = stream_work(Operator::Stream, 1000);
   small.count = 100;
-  EXPECT_NEAR(seconds_of(Works{small}, small_profile("cuda")), 100 * 5e-6, 1e-9);
-  EXPECT_NEAR(seconds_of(Works{small}, small_profile("cpu")), 100 * (5e-6 + 1e-6 + 1e-9), 1e-9);
+  EXPECT_NEAR(seconds_of(Works{small}, small_profile()), 100 * 5e-6, 1e-9);
+  EXPECT_NEAR(seconds_of(Works{small}, small_profile(DeviceChoice::Cpu)), 100 * (5e-6 + 1e-6 + 1e-9), 1e-9);
 }
 
 TEST(WorkTime, NoWorkTakesNoTime) {
-  EXPECT_EQ(seconds_of(product_work(Operator::Product, 0, 64, 64), small_profile("cuda")), 0);
+  EXPECT_EQ(seconds_of(product_work(Operator::Product, 0, 64, 64), small_profile()), 0);
 }
 
 }  // namespace

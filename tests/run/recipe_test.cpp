@@ -198,9 +198,9 @@ TEST(Recipe, PiecesOfLinearMapsNeedSequenceParallelism) {
 // YAML 1.1 reads a bare `off` as false, YAML 1.2 as text.
 TEST(Recipe, Fp8IsAWordAndNotABool) {
   const std::string one_grid = "topology: {modules: {language: }}\n";
-  EXPECT_EQ(parse_recipe(one_grid + "model:\n  fp8: off\n").model.fp8, "off");
-  EXPECT_EQ(parse_recipe(one_grid + "model: {fp8: \"off\"}").model.fp8, "off");
-  EXPECT_EQ(parse_recipe(to_yaml(parse_recipe(one_grid))).model.fp8, "off");
+  EXPECT_EQ(parse_recipe(one_grid + "model:\n  fp8: off\n").model.fp8, Fp8Mode::Off);
+  EXPECT_EQ(parse_recipe(one_grid + "model: {fp8: \"off\"}").model.fp8, Fp8Mode::Off);
+  EXPECT_EQ(parse_recipe(to_yaml(parse_recipe(one_grid))).model.fp8, Fp8Mode::Off);
   for (const char* word : {"true", "false"})
     EXPECT_THAT(error_of(one_grid + "model:\n  fp8: " + word),
                 AllOf(HasSubstr(fmt::format("fp8 should be one of off, rowwise, not '{}'", word)),
@@ -265,7 +265,7 @@ TEST(Recipe, TheRunsOfManyNodesArePinned) {
     const Recipe recipe =
         load_recipe(fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, pinned.name));
     const ModuleConfig &images = recipe.topology.modules.at(0), &language = recipe.topology.modules.at(1);
-    EXPECT_EQ(recipe.data.mock, "false");  // it needs a data set, or --mock-data
+    EXPECT_EQ(recipe.data.mock, MockChoice::False);  // it needs a data set, or --mock-data
     EXPECT_EQ(recipe.topology.world_size, pinned.ranks);
     EXPECT_EQ(images.tp, 1);
     EXPECT_EQ(images.dp, pinned.encoder_dp);

@@ -29,7 +29,7 @@ Topology make_topology() {
   TopologyConfig config;
   config.modules.resize(2);
   config.modules[0].name = "images";
-  config.modules[0].kind = "encoder";
+  config.modules[0].kind = ModuleKind::Encoder;
   config.modules[1].name = "language";
   config.modules[1].tp = 3;
   return Topology(config, {.micro_batch = 1, .global_batch = 1, .num_experts = 0});
@@ -90,8 +90,8 @@ int main(int argc, char** argv) {
   const Topology topology = make_topology();
   CommConfig config;
   const char *device = std::getenv("BRAID_TEST_DEVICE"), *backend = std::getenv("BRAID_TEST_BACKEND");
-  config.device = device ? device : "cpu";
-  if (backend) config.backend = backend;
+  config.device = device ? choice_named<DeviceChoice>(device) : DeviceChoice::Cpu;
+  if (backend) config.backend = choice_named<BackendChoice>(backend);
   config.hang_limit_s = std::atof(argv[4]);
   config.silence_limit_s = std::atof(argv[argc > 5 ? 5 : 4]);
 

@@ -11,7 +11,7 @@ struct GridSizes {
   int ranks() const { return tp * cp * dp * pp; }
 };
 
-inline ModuleConfig module_of(const std::string& name, const std::string& kind, const GridSizes& sizes) {
+inline ModuleConfig module_of(const std::string& name, ModuleKind kind, const GridSizes& sizes) {
   ModuleConfig module;
   module.name = name;
   module.kind = kind;

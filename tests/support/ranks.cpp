@@ -40,8 +40,8 @@ std::string next_call() {
 [[noreturn]] void run_this_rank(const std::function<void(World&)>& body) {
   CommConfig config;
   const char* device = std::getenv("BRAID_TEST_DEVICE");
-  config.device = device ? device : "cpu";
-  if (const char* backend = std::getenv("BRAID_TEST_BACKEND")) config.backend = backend;
+  config.device = device ? choice_named<DeviceChoice>(device) : DeviceChoice::Cpu;
+  if (const char* backend = std::getenv("BRAID_TEST_BACKEND")) config.backend = choice_named<BackendChoice>(backend);
   config.hang_limit_s = config.silence_limit_s = 120;
   run_as_rank(*world_spec_from(process_env()), config, {}, body);
   std::fflush(nullptr);

@@ -12,6 +12,6 @@ int main(int argc, char**) {
   fmt::print("rank {} of {}, {} of {} here, meets at {}\n", spec->rank, spec->size, spec->local_rank, spec->local_size,
              braid::to_string(spec->store));
   if (argc == 1) return 0;
-  braid::run_as_rank(*spec, {.device = "cpu"}, {},
+  braid::run_as_rank(*spec, {.device = braid::DeviceChoice::Cpu}, {},
                      [](braid::World&) { fmt::print("threads: {}\n", at::get_num_threads()); });
 }

@@ -376,7 +376,7 @@ TEST_F(DamagedCheckpoint, SaysWhichOlderOneIsComplete) {
 
 // Only one rank reads the damaged shard; all ranks resume from the older checkpoint.
 TEST_F(DamagedCheckpoint, IsSkippedByAFallback) {
-  const CheckpointConfig config = {.load = root(), .load_fallback = "always"};
+  const CheckpointConfig config = {.load = root(), .load_fallback = LoadFallback::Always};
   EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), Not(HasSubstr("WARNING"))));
   for (const char* name : {"__1_0.distcp", "__2_0.distcp", "common.pt", ".metadata", "checksums.json"}) {
     flip_bit(name);
@@ -429,10 +429,10 @@ TEST(Checkpoint, AnotherScheduleIsRefusedUnlessOneIsChosen) {
                     HasSubstr("--override-opt-param-scheduler"), HasSubstr("--use-checkpoint-opt-param-scheduler")));
   LrSchedule schedule = testing::config_of({}).schedule;
   schedule.num_steps = kSavedAfter * kGlobalBatch;
-  config.scheduler = "checkpoint";
+  config.scheduler = ResumeWith::Checkpoint;
   EXPECT_EQ(rate_after_load(), schedule.learning_rate());
   schedule.lr_decay_steps *= 2;
-  config.scheduler = "recipe";
+  config.scheduler = ResumeWith::Recipe;
   EXPECT_EQ(rate_after_load(), schedule.learning_rate());
 }
 

@@ -302,7 +302,7 @@ TEST(DamagedPictures, EndTheRunWhenThereAreTooMany) {
 // --- one reader for all language replicas of an encoder rank, and one for each
 
 TEST(EncoderReaders, SharedAndPerReplicaReadTheSameBatches) {
-  const auto reader = [](const std::string& readers, const ReaderSamples& samples) {
+  const auto reader = [](Readers readers, const ReaderSamples& samples) {
     LaneSetOptions options = lanes_of({.is_damaged = true}, "train");
     options.vision = vision_input(testing::small_vlm(), testing::topology_of({}));
     options.loader.readers = readers;
@@ -312,7 +312,7 @@ TEST(EncoderReaders, SharedAndPerReplicaReadTheSameBatches) {
                                        ReaderSamples{.all = 8, .own = {0, 4}, .language_replicas = 4},
                                        ReaderSamples{.all = 4, .own = {2, 3}, .language_replicas = 2},
                                        ReaderSamples{.all = 8, .own = {2, 6}, .language_replicas = 2}}) {
-    const auto shared = reader("shared", samples), per_replica = reader("per_replica", samples);
+    const auto shared = reader(Readers::Shared, samples), per_replica = reader(Readers::PerReplica, samples);
     for (int i = 0; i < 6; ++i) {
       const EncoderBatch got = per_replica->next(), expected = shared->next();
       ASSERT_EQ(got.extents, expected.extents);

@@ -91,8 +91,8 @@ Topology topology_of(const TrainingLayout& layout) {
   TopologyConfig config;
   config.colocated = layout.colocated;
   for (const EncoderConfig& encoder : provider.encoders)
-    config.modules.push_back(module_of(encoder.name, "encoder", sizes_of(layout, encoder.name)));
-  config.modules.push_back(module_of("language", "language", layout.language));
+    config.modules.push_back(module_of(encoder.name, ModuleKind::Encoder, sizes_of(layout, encoder.name)));
+  config.modules.push_back(module_of("language", ModuleKind::Language, layout.language));
   return Topology(config, {.micro_batch = layout.micro_batch,
                            .global_batch = layout.global_batch,
                            .num_experts = experts_of(provider.language)});

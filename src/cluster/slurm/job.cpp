@@ -39,7 +39,7 @@ std::optional<int> language_dp_for(TopologyConfig topology, const Workload& work
   std::int64_t others = 0;
   ModuleConfig* language = nullptr;
   for (ModuleConfig& module : topology.modules) {
-    if (module.kind == "language")
+    if (module.kind == ModuleKind::Language)
       language = &module;
     else
       others += grid_size(module);

@@ -316,7 +316,7 @@ class LaneBatches : public BatchSource {
                                                           const ReaderSamples& samples) const override {
     const LaneSetOptions& options = source_.set->options;
     if (!takes_pictures(options, encoder)) return std::make_unique<NoInputReader>();
-    if (options.loader.readers == "per_replica") return std::make_unique<PerReplicaReader>(source_, samples);
+    if (options.loader.readers == Readers::PerReplica) return std::make_unique<PerReplicaReader>(source_, samples);
     return std::make_unique<EncoderLaneReader>(source_, samples);
   }
 

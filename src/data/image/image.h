@@ -1,6 +1,7 @@
 // An image in memory: 8-bit RGB, rows from top to bottom, without gaps between rows; its orientation and its size.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -50,6 +51,7 @@ class Image {
 Image oriented(Image stored, int orientation);
 
 enum class ResizeFilter { Bicubic, Bilinear };
+constexpr auto choice_names(ResizeFilter) { return std::array{"bicubic", "bilinear"}; }
 
 // Pillow's antialiased resizing of 8-bit images, with its exact results: weights in fixed point, a pass over the rows
 // and one over the columns, each rounded to 8 bits. `size` has at least one pixel per side.

@@ -21,15 +21,14 @@ void describe(Fields& f, SampleFields& c) {
 }
 
 void describe(Fields& f, PictureConfig& c) {
-  f.choice("fit", c.fit, {"dynamic", "tiles", "square"},
-           "sizes of pictures: near their own, cut into tiles, or all equal");
+  f.choice("fit", c.fit, "sizes of pictures: near their own, cut into tiles, or all equal");
   f.field("min_patches", c.min_patches, "dynamic: enlarge smaller pictures to about this many patches");
   f.field("max_patches", c.max_patches, "dynamic: most patches of a picture; 0: no limit but the sequence");
   f.field("min_side", c.min_side, "dynamic: shortest side in pixels; 0: none");
   f.field("tile_side", c.tile_side, "tiles: pixels per side");
   f.field("max_tiles", c.max_tiles, "tiles: most tiles of a picture");
   f.field("thumbnail", c.thumbnail, "tiles: one more tile shows the whole picture");
-  f.choice("filter", c.filter, {"bicubic", "bilinear"}, "how pictures are resized");
+  f.choice("filter", c.filter, "how pictures are resized");
   f.field("orient", c.orient, "turn pictures as their EXIF data says");
   f.field("scaled_decode", c.scaled_decode,
           "decode a JPEG at a smaller scale if it will shrink anyway: faster, "
@@ -49,7 +48,7 @@ void describe(Fields& f, DataConfig& c) {
   f.field("append_eod", c.append_eod, "end plain text with the tokenizer's EOS token");
   f.section("fields", c.fields);
   f.section("pictures", c.pictures);
-  f.choice("over_long", c.over_long, {"drop", "truncate"}, "what happens to samples longer than a sequence");
+  f.choice("over_long", c.over_long, "what happens to samples longer than a sequence");
   f.field("max_bad_samples", c.max_bad_samples,
           "a rank ends the run when it has met more damaged samples; each counts once");
 }
@@ -59,13 +58,13 @@ void describe(Fields& f, LoaderConfig& c) {
   f.field("num_workers", c.num_workers, "streams that each lane interleaves; 0 means 1");
   f.field("packing_buffer", c.packing_buffer,
           "samples per worker to choose from when packing sequences; none or 0: one sample per sequence");
-  f.choice("packing", c.packing, {"greedy", "even"}, "fullest sequences, or sequences of even length");
+  f.choice("packing", c.packing, "fullest sequences, or sequences of even length");
   f.field("shuffle_buffer", c.shuffle_buffer, "samples per worker that are shuffled; 0: none");
   f.field("max_samples_per_sequence", c.max_samples_per_sequence, "most samples to read in a row from a shard");
   f.field("threads", c.threads, "threads per reader");
-  f.choice("readers", c.readers, {"shared", "per_replica"},
+  f.choice("readers", c.readers,
            "one reader of an encoder rank for all its language replicas, or one for each; the batches are the same");
-  f.choice("balance", c.balance, {"none", "cost"},
+  f.choice("balance", c.balance,
            "cost: reorder the samples of a step so that microbatches and replicas have about equal work");
   f.field(
       "balance_replicas", c.balance_replicas,

@@ -2,6 +2,7 @@
 // data.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <ctime>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "data/image/image.h"
 
 namespace braid {
 
@@ -22,17 +24,23 @@ struct SampleFields {
   std::string tools{};  // a JSON list of what the assistant may call
 };
 
+enum class PictureFit { Dynamic, Tiles, Square };
+constexpr auto choice_names(PictureFit) { return std::array{"dynamic", "tiles", "square"}; }
+
 struct PictureConfig {
-  std::string fit = "dynamic";           // dynamic | tiles | square
+  PictureFit fit = PictureFit::Dynamic;
   int min_patches = 0, max_patches = 0;  // dynamic: per picture; 0: no limit
   int min_side = 0;                      // dynamic: pixels
   int tile_side = 512, max_tiles = 12;   // tiles: pixels; most tiles per picture
   bool thumbnail = false;                // tiles: one more with the whole picture
-  std::string filter = "bicubic";        // bicubic | bilinear
-  bool orient = true;                    // turn pictures as their EXIF data says
-  bool scaled_decode = false;            // decode a JPEG at a smaller scale if it will shrink anyway
-  bool blank = false;                    // grey pixels only
+  ResizeFilter filter = ResizeFilter::Bicubic;
+  bool orient = true;          // turn pictures as their EXIF data says
+  bool scaled_decode = false;  // decode a JPEG at a smaller scale if it will shrink anyway
+  bool blank = false;          // grey pixels only
 };
+
+enum class OverLong { Drop, Truncate };
+constexpr auto choice_names(OverLong) { return std::array{"drop", "truncate"}; }
 
 struct DataConfig {
   std::string path{};  // a data set, or a metadataset; empty: mock data
@@ -45,22 +53,31 @@ struct DataConfig {
   bool append_eod = true;          // plain text ends with the tokenizer's EOS token
   SampleFields fields{};
   PictureConfig pictures{};
-  std::string over_long = "drop";      // drop | truncate: samples that are longer than a sequence
-  std::int64_t max_bad_samples = 100;  // a rank ends the run when it has met more
+  OverLong over_long = OverLong::Drop;  // samples that are longer than a sequence
+  std::int64_t max_bad_samples = 100;   // a rank ends the run when it has met more
 };
+
+enum class Packing { Greedy, Even };
+constexpr auto choice_names(Packing) { return std::array{"greedy", "even"}; }
+
+enum class Readers { Shared, PerReplica };
+constexpr auto choice_names(Readers) { return std::array{"shared", "per_replica"}; }
+
+enum class Balance { None, Cost };
+constexpr auto choice_names(Balance) { return std::array{"none", "cost"}; }
 
 // How a data set is read.
 struct LoaderConfig {
   std::optional<int> lanes{};           // independent streams of samples; default: the language model's dp
   int num_workers = 1;                  // streams that each lane interleaves; 0 means 1
   std::optional<int> packing_buffer{};  // samples per worker to choose from; none or 0: one sample per sequence
-  std::string packing = "greedy";       // greedy | even
-  int shuffle_buffer = 0;               // samples per worker; below 2: none
+  Packing packing = Packing::Greedy;
+  int shuffle_buffer = 0;                         // samples per worker; below 2: none
   std::optional<int> max_samples_per_sequence{};  // read in a row from a shard; none: a whole shard
   int threads = 2;                                // per reader; do not change the samples
-  std::string readers = "shared";                 // shared | per_replica: see describe()
-  std::string balance = "none";                   // none | cost: see batches/sample_sizes.h
-  std::optional<int> balance_replicas{};          // that exchange samples; default: see describe()
+  Readers readers = Readers::Shared;
+  Balance balance = Balance::None;        // see batches/sample_sizes.h
+  std::optional<int> balance_replicas{};  // that exchange samples; default: see describe()
 };
 
 void describe(Fields& fields, SampleFields& config);

@@ -211,7 +211,7 @@ LaneIdentity identity_of(const LaneSetOptions& options, const Blend& blend, cons
                          const OrderConfig& order, int lane) {
   LaneIdentity identity = lane_identity(blend, order, lane);
   identity.emplace_back("loader.packing_buffer", std::to_string(options.loader.packing_buffer.value_or(0)));
-  identity.emplace_back("loader.packing", options.loader.packing);
+  identity.emplace_back("loader.packing", name_of(options.loader.packing));
   identity.insert(identity.end(), settings.begin(), settings.end());
   // Last, so that a change of data.fields is named as such.
   for (auto& mapping : mappings_of(blend, options.data.fields)) identity.push_back(std::move(mapping));
@@ -381,9 +381,9 @@ Packs pack_evenly(const std::vector<std::int64_t>& lengths, std::int64_t capacit
   return packs;
 }
 
-Packs make_packs(const std::vector<std::int64_t>& lengths, std::int64_t capacity, const std::string& packing) {
+Packs make_packs(const std::vector<std::int64_t>& lengths, std::int64_t capacity, Packing packing) {
   constexpr int kSparePacks = 5;
-  return packing == "even" ? pack_evenly(lengths, capacity, kSparePacks) : pack_greedily(lengths, capacity);
+  return packing == Packing::Even ? pack_evenly(lengths, capacity, kSparePacks) : pack_greedily(lengths, capacity);
 }
 
 void shuffle_packs(Packs& packs, std::uint64_t seed, std::uint64_t round) {

@@ -99,8 +99,7 @@ Packs pack_greedily(const std::vector<std::int64_t>& lengths, std::int64_t capac
 // emptiest: sequences of about equal length. Samples that do not fit there get sequences of their own.
 Packs pack_evenly(const std::vector<std::int64_t>& lengths, std::int64_t capacity, int spare);
 
-// `packing`: the recipe's `loader.packing`.
-Packs make_packs(const std::vector<std::int64_t>& lengths, std::int64_t capacity, const std::string& packing);
+Packs make_packs(const std::vector<std::int64_t>& lengths, std::int64_t capacity, Packing packing);
 
 // The order in which packs are used: a random one, since packing sorts by length. Depends only on its arguments.
 void shuffle_packs(Packs& packs, std::uint64_t seed, std::uint64_t round);

@@ -66,7 +66,8 @@ std::int64_t embeddings_of(std::span<const MediaPlan> inputs) {
 std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& pictures, std::int64_t room,
                                                   const PictureConfig& config, const VisionInput& vision) {
   const int side = vision.square.value_or(config.tile_side / vision.patch);
-  const bool is_square = vision.square || config.fit == "square", has_tiles = !is_square && config.fit == "tiles";
+  const bool is_square = vision.square || config.fit == PictureFit::Square,
+             has_tiles = !is_square && config.fit == PictureFit::Tiles;
   const TilingConfig tiling = {.tile = config.tile_side, .max_tiles = config.max_tiles, .thumbnail = config.thumbnail};
   const std::vector<CellGrid> grids =
       is_square   ? std::vector<CellGrid>(pictures.size(), {side, side})
@@ -97,13 +98,12 @@ Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, cons
 
 void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
                    std::span<std::uint8_t> rows) {
-  const ResizeFilter filter = config.filter == "bilinear" ? ResizeFilter::Bilinear : ResizeFilter::Bicubic;
   constexpr std::uint8_t kGrey = 128;
   if (config.blank) return std::fill(rows.begin(), rows.end(), kGrey);
   std::optional<Image> resized;
   std::size_t written = 0;
   for (const MediaPlan& input : inputs) {
-    if (!resized || resized->size() != input.resized) resized = resize(decoded, input.resized, filter);
+    if (!resized || resized->size() != input.resized) resized = resize(decoded, input.resized, config.filter);
     const auto size = static_cast<std::size_t>(input.patches.pixels(patch).pixels() * 3);
     BRAID_CHECK(size <= rows.size() - written, "{} bytes do not hold the patches", rows.size());
     const auto own = rows.subspan(std::exchange(written, written + size), size);
@@ -245,7 +245,7 @@ SequenceSettings SequenceMaker::settings() const {
   add_text("data.system", config_.system);
   add_text("data.date", config_.date);
   add("data.append_eod", config_.append_eod);
-  add_text("data.over_long", config_.over_long);
+  add_text("data.over_long", name_of(config_.over_long));
   add_text("data.fields.images", config_.fields.images);
   add_text("data.fields.conversation", config_.fields.conversation);
   add_text("data.fields.tools", config_.fields.tools);
@@ -254,7 +254,7 @@ SequenceSettings SequenceMaker::settings() const {
   add_text("data.fields.caption", config_.fields.caption);
   add_text("data.fields.text", config_.fields.text);
   const PictureConfig& pictures = config_.pictures;
-  add_text("data.pictures.fit", pictures.fit);
+  add_text("data.pictures.fit", name_of(pictures.fit));
   add("data.pictures.min_patches", pictures.min_patches);
   add("data.pictures.max_patches", pictures.max_patches);
   add("data.pictures.min_side", pictures.min_side);
@@ -309,7 +309,7 @@ TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::v
 
 std::optional<Unfit> SequenceMaker::fit(TokenSequence& sequence) const {
   const bool is_long = std::ssize(sequence.ids) > capacity_;
-  if (is_long && config_.over_long == "drop") return Unfit::TooLong;
+  if (is_long && config_.over_long == OverLong::Drop) return Unfit::TooLong;
   if (is_long) shorten(sequence);
   if (sequence.labels() == 0) return Unfit::WithoutTargets;
   return is_long ? std::optional(Unfit::Cut) : std::nullopt;

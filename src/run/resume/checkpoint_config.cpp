@@ -24,12 +24,12 @@ void describe(Fields& f, CheckpointConfig& c) {
   f.field("load_nemotron", c.load_nemotron, "start from the weights of a Nemotron VLM checkpoint");
   f.field("load_vision_from", c.load_vision_from, "start with the vision encoder of a Nemotron VLM checkpoint");
   f.field("must_exist", c.must_exist, "fail if load has no checkpoint, instead of starting from scratch");
-  f.choice("load_fallback", c.load_fallback, {"requeued", "always", "never"},
+  f.choice("load_fallback", c.load_fallback,
            "when to resume from an older checkpoint if the newest is damaged; requeued: only in a job that Slurm has "
            "requeued");
   f.field("load_optimizer", c.load_optimizer, "resume optimizer state");
   f.field("load_scheduler", c.load_scheduler, "resume the learning rate and weight decay schedule");
-  f.choice("scheduler", c.scheduler, {"same", "recipe", "checkpoint"},
+  f.choice("scheduler", c.scheduler,
            "whose learning rate and weight decay schedule to resume with; same: fail if the two differ");
   f.field("load_rng", c.load_rng, "use the checkpoint's random number state instead of train.seed");
   f.field("load_data", c.load_data, "continue the data where the checkpoint stopped, instead of from its start");

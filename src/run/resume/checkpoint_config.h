@@ -9,6 +9,12 @@
 
 namespace braid {
 
+enum class LoadFallback { Requeued, Always, Never };
+constexpr auto choice_names(LoadFallback) { return std::array{"requeued", "always", "never"}; }
+
+enum class ResumeWith { Same, Recipe, Checkpoint };
+constexpr auto choice_names(ResumeWith) { return std::array{"same", "recipe", "checkpoint"}; }
+
 struct CheckpointConfig {
   std::string save{};                  // folder; nothing is saved when empty
   std::optional<int> save_interval{};  // iterations between saves; default: only at the end
@@ -21,11 +27,12 @@ struct CheckpointConfig {
   std::string load{};  // at most one of these three
   std::string load_nemotron{};
   std::string load_vision_from{};
-  bool must_exist = false;                 // fail if `load` has no checkpoint
-  std::string load_fallback = "requeued";  // when to resume from an older checkpoint if the newest is damaged
+  bool must_exist = false;  // fail if `load` has no checkpoint
+  LoadFallback load_fallback =
+      LoadFallback::Requeued;  // when to resume from an older checkpoint if the newest is damaged
   bool load_optimizer = true, load_scheduler = true, load_rng = true;
-  bool load_data = true;           // continue the data set where the checkpoint stopped
-  std::string scheduler = "same";  // whose learning rates to use; "same": both must agree
+  bool load_data = true;                    // continue the data set where the checkpoint stopped
+  ResumeWith scheduler = ResumeWith::Same;  // whose learning rates to use; "same": both must agree
   bool finetune = false;
 };
 

@@ -177,11 +177,11 @@ std::optional<std::int64_t> stored_seed(DistCheckpoint& checkpoint, const Stored
 void check_schedule(const LrSchedule& own, const ScheduleState& stored, const CheckpointConfig& config,
                     const std::string& folder) {
   const char* const key = "checkpoint.scheduler";
-  if (config.scheduler == "checkpoint")
+  if (config.scheduler == ResumeWith::Checkpoint)
     if (const auto why = why_unusable(with_state(own, stored)))
       throw ConfigError({fmt::format("the schedule in {} cannot be used: {}", folder, *why), key,
                          "use this run's rates and lengths with --override-opt-param-scheduler"});
-  if (config.scheduler != "same") return;
+  if (config.scheduler != ResumeWith::Same) return;
   std::vector<std::string> texts;
   for (const ScheduleDifference& difference : differences(own, stored))
     texts.push_back(fmt::format("{} is {} in the checkpoint and {} in this run", difference.key,

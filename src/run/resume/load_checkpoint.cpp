@@ -141,7 +141,7 @@ class Load {
   }
 
  private:
-  bool falls_back() const { return config_.load_fallback == "always"; }
+  bool falls_back() const { return config_.load_fallback == LoadFallback::Always; }
 
   // Runs work of this rank that has no collectives. If the run may fall back to an older checkpoint, all ranks must
   // learn of the damage; otherwise the first rank that finds it ends the run.
@@ -203,7 +203,7 @@ class Load {
   void resume_schedule(const ScheduleState& stored) {
     LrSchedule& schedule = training_.schedule();
     const LrSchedule there = with_state(schedule, stored);
-    if (config_.scheduler == "checkpoint")
+    if (config_.scheduler == ResumeWith::Checkpoint)
       schedule = there;
     else
       schedule.num_steps = there.num_steps;
@@ -307,7 +307,7 @@ LoadedRun resume_newest(const CheckpointConfig& config, Training& training, Worl
         say(fmt::format("WARNING: resuming from the older iteration {} of {} (--load-fallback)", iteration, root));
       return run;
     } catch (const Damaged& e) {
-      if (config.load_fallback != "always")
+      if (config.load_fallback != LoadFallback::Always)
         throw DataError(fmt::format("{}; {}", e.what(), fallback_advice(root, iteration)));
       if (newest_error.empty()) newest_error = e.what();
       const auto older = newest_before(iteration, root, world);
@@ -343,7 +343,7 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
   if (config.load.empty()) return std::nullopt;
   if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
     return Load(config, training, world, without_end_slash(config.load), say).resume();
-  const auto iteration = agreed_iteration(config.load, config.load_fallback == "always", world, say);
+  const auto iteration = agreed_iteration(config.load, config.load_fallback == LoadFallback::Always, world, say);
   if (!iteration) {
     if (config.must_exist || config.finetune)
       throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",

@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const TopologyConfig kNineNodes = {
-    .world_size = 72,
-    .modules = {{.name = "images", .kind = "encoder", .dp = 8}, {.name = "language", .tp = 2, .dp = 32, .ep = 16}}};
+const TopologyConfig kNineNodes = {.world_size = 72,
+                                   .modules = {{.name = "images", .kind = ModuleKind::Encoder, .dp = 8},
+                                               {.name = "language", .tp = 2, .dp = 32, .ep = 16}}};
 const Workload kParity = {.micro_batch = 1, .global_batch = 192, .num_experts = 128};
 
 Preflight nodes_of(const TopologyConfig& topology, int nodes, int gpus_per_node = 8,
@@ -50,7 +50,7 @@ TEST(Preflight, TheFixNamesTheNearestNodesThatWorkAndHow) {
 
 TEST(Preflight, RanksThatFillNoNodeOfThisSizeFillSmallerOnes) {
   const TopologyConfig six = {
-      .modules = {{.name = "images", .kind = "encoder", .dp = 2}, {.name = "language", .tp = 2, .dp = 2}}};
+      .modules = {{.name = "images", .kind = ModuleKind::Encoder, .dp = 2}, {.name = "language", .tp = 2, .dp = 2}}};
   EXPECT_THAT(nodes_of(six, 2, 8, {.micro_batch = 2, .global_batch = 8}).problems.at(0).fix,
               HasSubstr("--gpus-per-node 6 --nodes 1"));
   const Preflight one_node = nodes_of(six, 1, 8, {.micro_batch = 2, .global_batch = 8});

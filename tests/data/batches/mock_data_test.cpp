@@ -14,8 +14,9 @@ namespace {
 
 Topology small_topology(const std::vector<std::string>& encoders = {"images"}) {
   TopologyConfig config;
-  for (const std::string& encoder : encoders) config.modules.push_back(testing::module_of(encoder, "encoder", {}));
-  config.modules.push_back(testing::module_of("language", "language", {}));
+  for (const std::string& encoder : encoders)
+    config.modules.push_back(testing::module_of(encoder, ModuleKind::Encoder, {}));
+  config.modules.push_back(testing::module_of("language", ModuleKind::Language, {}));
   return Topology(config, {});
 }
 

@@ -77,7 +77,7 @@ void expect_to_continue_from_everywhere(const LaneSetOptions& options, int seque
 TEST(PackLanes, ContinueFromEverySavedPosition) {
   expect_to_continue_from_everywhere(drawn({}), 130);  // two epochs
   expect_to_continue_from_everywhere(drawn({.packing_buffer = 10}), 60);
-  expect_to_continue_from_everywhere(drawn({.num_workers = 3, .packing_buffer = 7, .packing = "even"}), 60);
+  expect_to_continue_from_everywhere(drawn({.num_workers = 3, .packing_buffer = 7, .packing = Packing::Even}), 60);
   expect_to_continue_from_everywhere(
       drawn({.num_workers = 2, .packing_buffer = 5, .shuffle_buffer = 8, .max_samples_per_sequence = 4, .threads = 1}),
       60);
@@ -135,7 +135,7 @@ TEST(PackLanes, RefuseStatesOfOtherSettingsByName) {
   };
   EXPECT_THAT(refusal(with([](auto& o) { o.loader.packing_buffer = 11; })),
               HasSubstr("loader.packing_buffer has changed"));
-  EXPECT_THAT(refusal(with([](auto& o) { o.loader.packing = "even"; })),
+  EXPECT_THAT(refusal(with([](auto& o) { o.loader.packing = Packing::Even; })),
               HasSubstr("loader.packing has changed since the state was saved: greedy then, even now"));
   EXPECT_THAT(refusal(with([](auto& o) { o.sequence_length = 128; })), HasSubstr("data.sequence_length has changed"));
   EXPECT_THAT(refusal(with([](auto& o) { o.loader.num_workers = 2; })), HasSubstr("loader.num_workers has changed"));
@@ -161,14 +161,14 @@ TEST(PackLanes, RefuseStatesOfOtherTextAndPicturesByName) {
               HasSubstr("data.prompt_format has changed since the state was saved: 'chatml' then, 'qwen2p0' now"));
   EXPECT_THAT(refusal([](auto& o) { o.data.image_tag = "nvlm"; }), HasSubstr("data.image_tag has changed"));
   EXPECT_THAT(refusal([](auto& o) { o.data.system = "be brief"; }), HasSubstr("data.system has changed"));
-  EXPECT_THAT(refusal([](auto& o) { o.data.over_long = "truncate"; }), HasSubstr("data.over_long has changed"));
+  EXPECT_THAT(refusal([](auto& o) { o.data.over_long = OverLong::Truncate; }), HasSubstr("data.over_long has changed"));
   EXPECT_THAT(refusal([](auto& o) { o.data.fields.text = "txt"; }), HasSubstr("data.fields.text has changed"));
   EXPECT_THAT(refusal([](auto& o) { o.data.pictures.max_patches = 8; }),
               HasSubstr("data.pictures.max_patches has changed since the state was saved: 0 then, 8 now"));
   EXPECT_THAT(refusal([](auto& o) { o.vision->pixel_shuffle = false; }), HasSubstr("the vision encoder's input has"));
   OwnLane moved([] {
     LaneSetOptions options = drawn({.threads = 3});
-    options.data.pictures.filter = "bilinear";
+    options.data.pictures.filter = ResizeFilter::Bilinear;
     options.data.max_bad_samples = 9;
     return options;
   }());

@@ -36,7 +36,7 @@ TEST(PicturePlans, ShrinkToTheRoom) {
 }
 
 TEST(PicturePlans, CutTilesAndAddAThumbnail) {
-  const PictureConfig config = {.fit = "tiles", .tile_side = 64, .max_tiles = 6, .thumbnail = true};
+  const PictureConfig config = {.fit = PictureFit::Tiles, .tile_side = 64, .max_tiles = 6, .thumbnail = true};
   const auto plans = plan_pictures({{300, 200}, {50, 50}}, 10000, config, kVision);
   ASSERT_EQ(plans[0].size(), 7u);
   for (int i = 0; i < 6; ++i) {
@@ -54,7 +54,7 @@ TEST(PicturePlans, AreSquareIfTheEncoderOrTheRecipeSaysSo) {
   VisionInput square = kVision;
   square.square = 6;
   EXPECT_EQ(plan_pictures({{300, 200}}, 10000, {}, square)[0][0].patches, (CellGrid{6, 6}));
-  EXPECT_EQ(plan_pictures({{300, 200}}, 10000, {.fit = "square", .tile_side = 64}, kVision)[0][0].resized,
+  EXPECT_EQ(plan_pictures({{300, 200}}, 10000, {.fit = PictureFit::Square, .tile_side = 64}, kVision)[0][0].resized,
             (PixelSize{64, 64}));
 }
 
@@ -76,7 +76,7 @@ void expect_pixels(const PictureConfig& config, const std::vector<std::vector<st
 
 TEST(PicturePixels, AreThoseOfTheResizedPicture) {
   const Image picture = testing::some_picture({150, 100});
-  expect_pixels({.filter = "bilinear"}, {patches_of(resize(picture, {160, 128}, ResizeFilter::Bilinear))});
+  expect_pixels({.filter = ResizeFilter::Bilinear}, {patches_of(resize(picture, {160, 128}, ResizeFilter::Bilinear))});
   expect_pixels({}, {patches_of(resize(picture, {160, 128}, ResizeFilter::Bicubic))});
 }
 
@@ -89,7 +89,7 @@ TEST(PicturePixels, AreThoseOfEachTileAndTheThumbnail) {
   for (const int row : {0, 1})
     for (const int column : {0, 1, 2}) expected.push_back(patches_of(cut_tile(resized, 32, column, row)));
   expected.push_back(patches_of(resize(picture, {32, 32}, ResizeFilter::Bicubic)));
-  expect_pixels({.fit = "tiles", .tile_side = 32, .max_tiles = 6, .thumbnail = true}, expected);
+  expect_pixels({.fit = PictureFit::Tiles, .tile_side = 32, .max_tiles = 6, .thumbnail = true}, expected);
 }
 
 }  // namespace

@@ -213,7 +213,7 @@ TEST(TokenSequences, ThatAreTooLongAreDroppedOrCut) {
   const auto whole = fitted(maker(chatml(), 100), one);
   const auto length = std::ssize(whole->ids);
   DataConfig truncates = chatml();
-  truncates.over_long = "truncate";
+  truncates.over_long = OverLong::Truncate;
   EXPECT_TRUE(fitted(maker(chatml(), length), one));
   EXPECT_FALSE(fitted(maker(chatml(), length - 1), one));
   EXPECT_EQ(fitted(maker(truncates, length - 1), one)->ids.size(), whole->ids.size() - 1);
@@ -225,8 +225,8 @@ TEST(TokenSequences, ThatAreTooLongAreDroppedOrCut) {
 // The second picture has 4 embeddings; with room for 3 it goes, with all that follows.
 TEST(TokenSequences, AreCutBeforeAPictureThatDoesNotFit) {
   DataConfig truncates = chatml();
-  truncates.over_long = "truncate";
-  truncates.pictures = {.fit = "square", .tile_side = 64};
+  truncates.over_long = OverLong::Truncate;
+  truncates.pictures = {.fit = PictureFit::Square, .tile_side = 64};
   const Conversation conversation = {.turns = {{"user", "<image> this"}, {"assistant", "a star"}, {"user", "<image>"}},
                                      .pictures = {{"png", png(64, 64)}, {"png", png(64, 64)}}};
   const auto whole = fitted(maker(truncates, 100), conversation);
@@ -243,8 +243,8 @@ TEST(TokenSequences, AreCutBeforeAPictureThatDoesNotFit) {
 // Tiles of one picture stay together.
 TEST(TokenSequences, AreCutBeforeTheFirstTileOfAPicture) {
   DataConfig truncates = chatml();
-  truncates.over_long = "truncate";
-  truncates.pictures = {.fit = "tiles", .tile_side = 32, .max_tiles = 4};
+  truncates.over_long = OverLong::Truncate;
+  truncates.pictures = {.fit = PictureFit::Tiles, .tile_side = 32, .max_tiles = 4};
   const Conversation conversation = {.turns = {{"", "a star <image> this"}}, .pictures = {{"png", png(64, 32)}}};
   const auto whole = fitted(maker(truncates, 100), conversation);
   ASSERT_EQ(whole->media.size(), 2u);
@@ -260,8 +260,8 @@ TEST(TokenSequences, AreCutBeforeTheFirstTileOfAPicture) {
 
 // However small the sequence is, a picture never makes it longer than it may be.
 TEST(TokenSequences, NeverExceedTheirCapacity) {
-  for (const char* fit : {"dynamic", "tiles", "square"})
-    for (const char* over_long : {"drop", "truncate"})
+  for (const PictureFit fit : {PictureFit::Dynamic, PictureFit::Tiles, PictureFit::Square})
+    for (const OverLong over_long : {OverLong::Drop, OverLong::Truncate})
       for (std::int64_t capacity = 2; capacity < 40; ++capacity) {
         DataConfig config = chatml();
         config.over_long = over_long;
