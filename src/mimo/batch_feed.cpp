@@ -430,8 +430,8 @@ class BatchFeed::Impl {
   const std::int64_t samples_;
   std::vector<int> encoders_;                                                // module indices
   int language_ = 0;                                                         // module index
-  std::unique_ptr<BatchReader<LanguageBatch>> language_reader_;              // on leaders
-  std::vector<std::unique_ptr<BatchReader<EncoderBatch>>> encoder_readers_;  // by module, on leaders
+  std::unique_ptr<ReadAhead<LanguageBatch>> language_reader_;              // on leaders
+  std::vector<std::unique_ptr<ReadAhead<EncoderBatch>>> encoder_readers_;  // by module, on leaders
   std::optional<Step> next_;                                                 // once started
   StepBatches batches_;
   std::vector<LanePosition> positions_;

@@ -34,15 +34,15 @@ class CountingLanes : public BatchSource {
   }
   std::vector<std::string> positions_after(std::int64_t) const override { return {}; }
 
-  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override {
-    struct Reader : BatchReader<LanguageBatch> {
+  BatchReader<LanguageBatch> read_language(const ReaderSamples& samples) const override {
+    struct Reader {
       Reader(const CountingLanes& data, const ReaderSamples& samples) : data(data), samples(samples) {
         const int replica = static_cast<int>(samples.own.begin * samples.language_replicas / samples.all);
         const int own = kLanes / samples.language_replicas;
         for (int l = replica * own; l < (replica + 1) * own; ++l)
           lanes.push_back({l, data.first_[static_cast<std::size_t>(l)]});
       }
-      LanguageBatch next() override {
+      LanguageBatch operator()() {
         auto& [lane, position] = lanes[static_cast<std::size_t>(turn++) % lanes.size()];
         LanguageBatch batch;
         batch.ids = at::full({kTokens}, position++, at::kLong);
@@ -59,14 +59,13 @@ class CountingLanes : public BatchSource {
       std::vector<std::pair<int, int>> lanes;  // index and position
       int turn = 0;
     };
-    return std::make_unique<Reader>(*this, samples);
+    return Reader(*this, samples);
   }
 
-  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string&,
-                                                          const ReaderSamples& samples) const override {
-    struct Reader : BatchReader<EncoderBatch> {
+  BatchReader<EncoderBatch> read_encoder(const std::string&, const ReaderSamples& samples) const override {
+    struct Reader {
       Reader(const CountingLanes& data, const ReaderSamples& samples) : data(data), samples(samples) {}
-      EncoderBatch next() override {
+      EncoderBatch operator()() {
         EncoderBatch batch = {
             .values = at::full({4 * samples.own.size(), 3 * 16 * 16}, 7, at::kByte), .extents = {}, .sample_of = {}};
         const int per_replica = kLanes / samples.language_replicas;
@@ -83,7 +82,7 @@ class CountingLanes : public BatchSource {
       const ReaderSamples samples;
       int turn = 0;
     };
-    return std::make_unique<Reader>(*this, samples);
+    return Reader(*this, samples);
   }
 
   // The encoder's readers have lost a sample before this microbatch.
@@ -202,8 +201,8 @@ class OneSample : public BatchSource {
   int lanes() const override { return 1; }
   void restore(const std::vector<std::string>&) override {}
   std::vector<std::string> positions_after(std::int64_t) const override { return {}; }
-  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples&) const override {
-    return std::make_unique<Reader<LanguageBatch>>([this] {
+  BatchReader<LanguageBatch> read_language(const ReaderSamples&) const override {
+    return [this] {
       LanguageBatch batch = {.ids = at::full({items_}, token_, at::kLong),
                              .labels = at::full({items_}, 5, at::kLong),
                              .offsets = {0, 2, 4, 6, items_},
@@ -212,10 +211,10 @@ class OneSample : public BatchSource {
                              .identities = {identity_of_mock(1)}};
       for (int i = 0; i < items_; ++i) batch.sequence_of[0][0].push_back(i % 4);
       return batch;
-    });
+    };
   }
-  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string&, const ReaderSamples&) const override {
-    return std::make_unique<Reader<EncoderBatch>>([this] {
+  BatchReader<EncoderBatch> read_encoder(const std::string&, const ReaderSamples&) const override {
+    return [this] {
       EncoderBatch batch = {.values = at::full({4 * items_, 3 * 16 * 16}, 7, at::kByte),
                             .extents = std::vector<Extent>(static_cast<std::size_t>(items_), Extent{2, 2}),
                             .sample_of = std::vector<std::int64_t>(static_cast<std::size_t>(items_)),
@@ -223,17 +222,10 @@ class OneSample : public BatchSource {
                             .identities = {identity_of_mock(1)}};
       for (const int item : damaged_) batch.damaged[static_cast<std::size_t>(item)] = true;
       return batch;
-    });
+    };
   }
 
  private:
-  template <class Batch>
-  struct Reader : BatchReader<Batch> {
-    explicit Reader(std::function<Batch()> make) : make(std::move(make)) {}
-    Batch next() override { return make(); }
-    const std::function<Batch()> make;
-  };
-
   const int token_, items_;
   const std::vector<int> damaged_;
 };

@@ -65,14 +65,14 @@ class Readers {
     sizes.text.resize(index(microbatches()));
     sizes.media.resize(topology_.modules().size());
     for (auto& texts : sizes.text)
-      for (const auto& reader : language_) texts.push_back(text_of(reader->next()));
+      for (const auto& reader : language_) texts.push_back(text_of(reader()));
     std::size_t reader = 0;
     for (std::size_t m = 0; m < topology_.modules().size(); ++m) {
       const Module& module = topology_.modules()[m];
       sizes.media[m].assign(index(microbatches()), std::vector<StepSizes::Extents>(index(all())));
       for (int replica = 0; module.is_encoder && replica < module.dense.size_of("dp"); ++replica, ++reader)
         for (auto& of_samples : sizes.media[m]) {
-          const EncoderBatch batch = encoders_[reader].second->next();
+          const EncoderBatch batch = encoders_[reader].second();
           for (std::size_t i = 0; i < batch.extents.size(); ++i)
             of_samples[index(encoders_[reader].first.begin + batch.sample_of[i])].push_back(batch.extents[i]);
         }
@@ -101,8 +101,8 @@ class Readers {
   const Recipe recipe_;
   const Topology topology_;
   std::unique_ptr<BatchSource> source_;
-  std::vector<std::unique_ptr<BatchReader<LanguageBatch>>> language_;
-  std::vector<std::pair<SampleRange, std::unique_ptr<BatchReader<EncoderBatch>>>> encoders_;
+  std::vector<BatchReader<LanguageBatch>> language_;
+  std::vector<std::pair<SampleRange, BatchReader<EncoderBatch>>> encoders_;
 };
 
 void expect_equal(const StepSizes& got, const StepSizes& expected) {

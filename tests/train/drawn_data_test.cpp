@@ -234,7 +234,7 @@ TEST(BalancedDrawnData, HasMoreEvenMicrobatches) {
           data->read_encoder("images", {.all = 4, .own = own, .language_replicas = 4, .microbatches = 4});
       for (int microbatch = 0; microbatch < 4; ++microbatch) {
         counts.push_back(0);
-        for (const Extent& extent : reader->next().extents) counts.back() += input_rows(extent);
+        for (const Extent& extent : reader().extents) counts.back() += input_rows(extent);
       }
     }
     return counts;
@@ -314,7 +314,7 @@ TEST(EncoderReaders, SharedAndPerReplicaReadTheSameBatches) {
                                        ReaderSamples{.all = 8, .own = {2, 6}, .language_replicas = 2}}) {
     const auto shared = reader(Readers::Shared, samples), per_replica = reader(Readers::PerReplica, samples);
     for (int i = 0; i < 6; ++i) {
-      const EncoderBatch got = per_replica->next(), expected = shared->next();
+      const EncoderBatch got = per_replica(), expected = shared();
       ASSERT_EQ(got.extents, expected.extents);
       EXPECT_EQ(got.sample_of, expected.sample_of);
       EXPECT_EQ(got.damaged, expected.damaged);

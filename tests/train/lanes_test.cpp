@@ -27,32 +27,31 @@ class Lanes : public BatchSource {
   }
   std::vector<std::string> positions_after(std::int64_t) const override { return {}; }
 
-  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override {
-    return std::make_unique<Reader<LanguageBatch>>(
-        *this, samples, [this](const ReaderSamples& one) { return one_by_one_->read_language(one); });
+  BatchReader<LanguageBatch> read_language(const ReaderSamples& samples) const override {
+    return Reader<LanguageBatch>(*this, samples,
+                                 [this](const ReaderSamples& one) { return one_by_one_->read_language(one); });
   }
-  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
-                                                          const ReaderSamples& samples) const override {
-    return std::make_unique<Reader<EncoderBatch>>(
+  BatchReader<EncoderBatch> read_encoder(const std::string& encoder, const ReaderSamples& samples) const override {
+    return Reader<EncoderBatch>(
         *this, samples, [this, encoder](const ReaderSamples& one) { return one_by_one_->read_encoder(encoder, one); });
   }
 
  private:
   // One sample per microbatch and replica, which is all these tests need.
   template <class Batch>
-  class Reader : public BatchReader<Batch> {
+  class Reader {
    public:
     template <class Read>
     Reader(const Lanes& data, const ReaderSamples& samples, Read read)
         : replica_(static_cast<int>(samples.own.begin)), own_(kLanes / samples.language_replicas), next_(data.first_) {
       for (int lane = 0; lane < kLanes; ++lane) {
         lanes_.push_back(read({.all = kLanes, .own = {lane, lane + 1}}));
-        for (int i = 0; i < next_[static_cast<std::size_t>(lane)]; ++i) lanes_.back()->next();
+        for (int i = 0; i < next_[static_cast<std::size_t>(lane)]; ++i) lanes_.back()();
       }
     }
-    Batch next() override {
+    Batch operator()() {
       const auto lane = static_cast<std::size_t>(replica_ * own_ + turn_++ % own_);
-      Batch batch = lanes_[lane]->next();
+      Batch batch = lanes_[lane]();
       ++next_[lane];
       if constexpr (std::is_same_v<Batch, LanguageBatch>) {
         batch.positions.clear();
@@ -65,7 +64,7 @@ class Lanes : public BatchSource {
    private:
     const int replica_, own_;
     std::vector<int> next_;  // by lane
-    std::vector<std::unique_ptr<BatchReader<Batch>>> lanes_;
+    std::vector<BatchReader<Batch>> lanes_;
     int turn_ = 0;
   };
 

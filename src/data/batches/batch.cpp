@@ -174,69 +174,55 @@ class ReaderPacks {
   std::deque<std::vector<Pack>> ordered_;  // the rest of a balanced step
 };
 
-class LanguageLaneReader : public BatchReader<LanguageBatch> {
- public:
-  LanguageLaneReader(const LaneSource& source, const ReaderSamples& samples)
-      : options_(source.set->options), samples_(samples), packs_(source, samples) {}
+// Each token predicts the next one of its own sample; the rest of the sequence is padding, a sub-sequence of its own.
+void add_pack(const Pack& pack, std::int64_t begin, const LaneSetOptions& options, LanguageBatch& batch) {
+  const std::int64_t end = begin + options.sequence_length;
+  auto* ids = batch.ids.data_ptr<std::int64_t>();
+  auto* labels = batch.labels.data_ptr<std::int64_t>();
+  std::int64_t at = begin, embeddings = 0;
+  std::vector<std::int64_t> sequence_of;
+  for (const ReadSample& sample : pack) {
+    const std::vector<int>& targets = sample.tokens.targets;
+    std::copy(sample.tokens.ids.begin(), sample.tokens.ids.end(), ids + at);
+    for (std::size_t i = 0; i + 1 < targets.size(); ++i)
+      if (targets[i + 1] != kIgnoredTarget) labels[at + static_cast<std::int64_t>(i)] = targets[i + 1];
+    at += std::ssize(targets);
+    sequence_of.insert(sequence_of.end(), sample.tokens.media.size(), std::ssize(batch.offsets) - 1);
+    batch.offsets.push_back(at);
+    embeddings += embeddings_of(sample.tokens.media);
+  }
+  batch.identities.push_back(identity_of(pack));
+  if (at < end) batch.offsets.push_back(end);
+  for (std::size_t k = 0; k < batch.rows.size(); ++k) {
+    const bool sees = takes_pictures(options, options.media[k].encoder);
+    batch.rows[k].push_back(sees ? embeddings : 0);
+    batch.sequence_of[k].push_back(sees ? sequence_of : std::vector<std::int64_t>());
+  }
+}
 
-  LanguageBatch next() override {
-    const std::int64_t length = options_.sequence_length;
-    const at::TensorOptions tokens(at::kLong);
-    const std::size_t encoders = options_.media.size();
-    LanguageBatch batch = {.ids = at::full({samples_.own.size() * length}, 0, tokens),
-                           .labels = at::full({samples_.own.size() * length}, kIgnoredLabel, tokens),
+BatchReader<LanguageBatch> language_reader(const LaneSource& source, const ReaderSamples& samples) {
+  return [set = source.set, samples, packs = std::make_shared<ReaderPacks>(source, samples), batches = 0]() mutable {
+    const std::int64_t length = set->options.sequence_length, tokens = samples.own.size() * length;
+    const std::size_t encoders = set->options.media.size();
+    LanguageBatch batch = {.ids = at::full({tokens}, 0, at::kLong),
+                           .labels = at::full({tokens}, kIgnoredLabel, at::kLong),
                            .offsets = {0},
                            .rows = std::vector<std::vector<std::int64_t>>(encoders),
                            .sequence_of = std::vector<std::vector<std::vector<std::int64_t>>>(encoders)};
     std::int64_t begin = 0;
-    for (const Pack& pack : packs_.next()) add(pack, std::exchange(begin, begin + length), batch);
-    if (++batches_ % samples_.microbatches == 0)
-      for (auto& [lane, text] : packs_.positions()) batch.positions.push_back({lane, std::move(text)});
+    for (const Pack& pack : packs->next()) add_pack(pack, std::exchange(begin, begin + length), set->options, batch);
+    batches = (batches + 1) % samples.microbatches;
+    if (batches == 0)
+      for (auto& [lane, text] : packs->positions()) batch.positions.push_back({lane, std::move(text)});
     return batch;
-  }
+  };
+}
 
- private:
-  // Each token predicts the next one of its own sample; the rest of the sequence is padding, a sub-sequence of its own.
-  void add(const Pack& pack, std::int64_t begin, LanguageBatch& batch) const {
-    const std::int64_t end = begin + options_.sequence_length;
-    auto* ids = batch.ids.data_ptr<std::int64_t>();
-    auto* labels = batch.labels.data_ptr<std::int64_t>();
-    std::int64_t at = begin, embeddings = 0;
-    std::vector<std::int64_t> sequence_of;
-    for (const ReadSample& sample : pack) {
-      const std::vector<int>& targets = sample.tokens.targets;
-      std::copy(sample.tokens.ids.begin(), sample.tokens.ids.end(), ids + at);
-      for (std::size_t i = 0; i + 1 < targets.size(); ++i)
-        if (targets[i + 1] != kIgnoredTarget) labels[at + static_cast<std::int64_t>(i)] = targets[i + 1];
-      at += std::ssize(targets);
-      sequence_of.insert(sequence_of.end(), sample.tokens.media.size(), std::ssize(batch.offsets) - 1);
-      batch.offsets.push_back(at);
-      embeddings += embeddings_of(sample.tokens.media);
-    }
-    batch.identities.push_back(identity_of(pack));
-    if (at < end) batch.offsets.push_back(end);
-    for (std::size_t k = 0; k < batch.rows.size(); ++k) {
-      const bool sees = takes_pictures(options_, options_.media[k].encoder);
-      batch.rows[k].push_back(sees ? embeddings : 0);
-      batch.sequence_of[k].push_back(sees ? sequence_of : std::vector<std::int64_t>());
-    }
-  }
-
-  const LaneSetOptions& options_;
-  const ReaderSamples samples_;
-  ReaderPacks packs_;
-  std::int64_t batches_ = 0;  // so far
-};
-
-class EncoderLaneReader : public BatchReader<EncoderBatch> {
- public:
-  EncoderLaneReader(const LaneSource& source, const ReaderSamples& samples)
-      : set_(*source.set), packs_(source, samples) {}
-
-  // Pixels of other encoder replicas are not read.
-  EncoderBatch next() override {
+// Pixels of other encoder replicas are not read.
+BatchReader<EncoderBatch> encoder_reader(const LaneSource& source, const ReaderSamples& samples) {
+  return [set = source.set, reader = std::make_shared<ReaderPacks>(source, samples)] {
     EncoderBatch batch;
-    const std::vector<Pack> packs = packs_.next();
+    const std::vector<Pack> packs = reader->next();
     std::vector<PictureJob> jobs;
     for (std::size_t s = 0; s < packs.size(); ++s) {
       batch.identities.push_back(identity_of(packs[s]));
@@ -249,50 +235,34 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
       }
     }
     if (jobs.empty()) return batch;
-    const int patch = set_.options.vision->patch;
+    const int patch = set->options.vision->patch;
     batch.values = at::empty({patches_of(jobs), std::int64_t{3} * patch * patch}, at::kByte);
     const std::span rows(batch.values.data_ptr<std::uint8_t>(), static_cast<std::size_t>(batch.values.numel()));
     std::vector<char> is_damaged(jobs.size());  // not bool: threads write neighbours
     // The language model already expects the embeddings of a damaged picture, so it becomes zeros.
-    packs_.pool().run(jobs.size(), [&](std::size_t i) { is_damaged[i] = !decode_into(rows, jobs[i], set_); });
+    reader->pool().run(jobs.size(), [&](std::size_t i) { is_damaged[i] = !decode_into(rows, jobs[i], *set); });
     for (std::size_t i = 0; i < jobs.size(); ++i)
       batch.damaged.insert(batch.damaged.end(), jobs[i].inputs.size(), is_damaged[i] != 0);
     return batch;
-  }
-
- private:
-  const LaneSet& set_;  // that packs_ keeps
-  ReaderPacks packs_;
-};
+  };
+}
 
 // The same batches from a reader of its own for each language replica.
-class PerReplicaReader : public BatchReader<EncoderBatch> {
- public:
-  PerReplicaReader(const LaneSource& source, const ReaderSamples& samples) {
-    const std::int64_t per_replica = samples.all / samples.language_replicas;
-    for (std::int64_t begin = samples.own.begin, end; begin < samples.own.end; begin = end) {
-      end = std::min((begin / per_replica + 1) * per_replica, samples.own.end);
-      ReaderSamples part = samples;
-      part.own = {begin, end};
-      readers_.push_back({std::make_unique<EncoderLaneReader>(source, part), end - begin});
-    }
+BatchReader<EncoderBatch> per_replica_reader(const LaneSource& source, const ReaderSamples& samples) {
+  std::vector<std::pair<BatchReader<EncoderBatch>, std::int64_t>> readers;
+  const std::int64_t per_replica = samples.all / samples.language_replicas;
+  for (std::int64_t begin = samples.own.begin, end; begin < samples.own.end; begin = end) {
+    end = std::min((begin / per_replica + 1) * per_replica, samples.own.end);
+    ReaderSamples part = samples;
+    part.own = {begin, end};
+    readers.emplace_back(encoder_reader(source, part), end - begin);
   }
-
-  EncoderBatch next() override {
+  return [readers = std::move(readers)] {
     std::vector<BatchPart> parts;
-    for (const auto& [reader, samples] : readers_) parts.push_back({reader->next(), samples});
+    for (const auto& [read, count] : readers) parts.push_back({read(), count});
     return merge(std::move(parts));
-  }
-
- private:
-  std::vector<std::pair<std::unique_ptr<EncoderLaneReader>, std::int64_t>> readers_;
-};
-
-// The reader of an encoder that does not take pictures.
-class NoInputReader : public BatchReader<EncoderBatch> {
- public:
-  EncoderBatch next() override { return {}; }
-};
+  };
+}
 
 class LaneBatches : public BatchSource {
  public:
@@ -308,16 +278,15 @@ class LaneBatches : public BatchSource {
 
   std::vector<std::string> positions_after(std::int64_t) const override { return {}; }
 
-  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override {
-    return std::make_unique<LanguageLaneReader>(source_, samples);
+  BatchReader<LanguageBatch> read_language(const ReaderSamples& samples) const override {
+    return language_reader(source_, samples);
   }
 
-  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
-                                                          const ReaderSamples& samples) const override {
+  BatchReader<EncoderBatch> read_encoder(const std::string& encoder, const ReaderSamples& samples) const override {
     const LaneSetOptions& options = source_.set->options;
-    if (!takes_pictures(options, encoder)) return std::make_unique<NoInputReader>();
-    if (options.loader.readers == Readers::PerReplica) return std::make_unique<PerReplicaReader>(source_, samples);
-    return std::make_unique<EncoderLaneReader>(source_, samples);
+    if (!takes_pictures(options, encoder)) return [] { return EncoderBatch(); };
+    return options.loader.readers == Readers::PerReplica ? per_replica_reader(source_, samples)
+                                                         : encoder_reader(source_, samples);
   }
 
  private:

@@ -74,12 +74,9 @@ struct EncoderBatch {
   std::vector<SequenceIdentity> identities{};  // by sample, on the leader; empty: nothing here is for the encoder
 };
 
+// Returns a replica's next microbatch.
 template <class Batch>
-class BatchReader {
- public:
-  virtual ~BatchReader() = default;
-  virtual Batch next() = 0;
-};
+using BatchReader = std::function<Batch()>;
 
 // Which samples of every microbatch a reader returns.
 struct ReaderSamples {
@@ -99,9 +96,8 @@ class BatchSource {
   // The positions after `consumed` samples, for runs whose checkpoint has none; empty: unknown.
   virtual std::vector<std::string> positions_after(std::int64_t consumed) const = 0;
 
-  virtual std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const = 0;
-  virtual std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
-                                                                  const ReaderSamples& samples) const = 0;
+  virtual BatchReader<LanguageBatch> read_language(const ReaderSamples& samples) const = 0;
+  virtual BatchReader<EncoderBatch> read_encoder(const std::string& encoder, const ReaderSamples& samples) const = 0;
 };
 
 struct LanguageExpects {
@@ -131,14 +127,14 @@ EncoderBatch merge(std::vector<BatchPart> parts);
 
 // Prepares batches on a thread before they are requested.
 template <class Batch>
-class ReadAhead : public BatchReader<Batch> {
+class ReadAhead {
  public:
   // Prepares up to `ahead` batches, and stops sooner once the prepared ones hold `most_bytes`. `pin`: in pinned memory,
   // from which a GPU copies without the host.
-  ReadAhead(std::unique_ptr<BatchReader<Batch>> reader, std::size_t ahead, std::int64_t most_bytes, bool pin)
+  ReadAhead(BatchReader<Batch> reader, std::size_t ahead, std::int64_t most_bytes, bool pin)
       : reader_(std::move(reader)), ahead_(ahead), most_bytes_(most_bytes), pin_(pin), thread_([this] { read(); }) {}
 
-  ~ReadAhead() override {
+  ~ReadAhead() {
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -148,7 +144,7 @@ class ReadAhead : public BatchReader<Batch> {
   }
 
   // Rethrows an error of the reader in place of its batch.
-  Batch next() override {
+  Batch next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !ready_.empty() || error_; });
     if (ready_.empty()) std::rethrow_exception(error_);
@@ -168,7 +164,7 @@ class ReadAhead : public BatchReader<Batch> {
           changed_.wait(lock, [&] { return stopping_ || (ready_.size() < ahead_ && held_bytes_ < most_bytes_); });
           if (stopping_) return;
         }
-        Batch batch = reader_->next();
+        Batch batch = reader_();
         if (pin_) batch = pinned(std::move(batch));
         std::lock_guard lock(mutex_);
         held_bytes_ += bytes_of(batch);
@@ -182,7 +178,7 @@ class ReadAhead : public BatchReader<Batch> {
     }
   }
 
-  const std::unique_ptr<BatchReader<Batch>> reader_;
+  BatchReader<Batch> reader_;
   const std::size_t ahead_;
   const std::int64_t most_bytes_;
   const bool pin_;

@@ -54,65 +54,6 @@ class SampleNumbers {
   std::vector<std::int64_t> places_{};  // of the step
 };
 
-class LanguageReader : public BatchReader<LanguageBatch> {
- public:
-  LanguageReader(const SampleSource& source, const std::vector<MediaToken>& media, const ReaderSamples& samples,
-                 SampleNumbers numbers)
-      : source_(source), media_(media), is_first_(samples.own.begin == 0), numbers_(std::move(numbers)) {}
-
-  LanguageBatch next() override {
-    LanguageBatch batch = {.offsets = {0}, .rows = std::vector<std::vector<std::int64_t>>(media_.size())};
-    std::vector<at::Tensor> ids, labels;
-    for (const std::int64_t number : numbers_.next()) {
-      Tokens tokens = source_.tokens(number);
-      if (tokens.lengths.empty()) tokens.lengths = {tokens.ids.size(0)};
-      for (const std::int64_t length : tokens.lengths) batch.offsets.push_back(batch.offsets.back() + length);
-      for (std::size_t m = 0; m < media_.size(); ++m)
-        batch.rows[m].push_back((tokens.ids == media_[m].id).sum().item<std::int64_t>());
-      batch.identities.push_back(identity_of_mock(number));
-      ids.push_back(tokens.ids);
-      labels.push_back(tokens.labels);
-    }
-    batch.ids = at::cat(ids);
-    batch.labels = at::cat(labels);
-    if (is_first_) batch.positions = {{0, std::to_string(numbers_.first_of_next())}};
-    return batch;
-  }
-
- private:
-  const SampleSource& source_;
-  const std::vector<MediaToken> media_;
-  const bool is_first_;  // of the replicas
-  SampleNumbers numbers_;
-};
-
-class EncoderReader : public BatchReader<EncoderBatch> {
- public:
-  EncoderReader(const SampleSource& source, const std::string& encoder, SampleNumbers numbers)
-      : source_(source), encoder_(encoder), numbers_(std::move(numbers)) {}
-
-  EncoderBatch next() override {
-    EncoderBatch batch;
-    std::vector<at::Tensor> values;
-    const std::vector<std::int64_t> numbers = numbers_.next();
-    for (std::size_t s = 0; s < numbers.size(); ++s) {
-      batch.identities.push_back(identity_of_mock(numbers[s]));
-      for (MediaItem& item : source_.media(encoder_, numbers[s])) {
-        values.push_back(std::move(item.values));
-        batch.extents.push_back(std::move(item.extent));
-        batch.sample_of.push_back(static_cast<std::int64_t>(s));
-      }
-    }
-    if (!values.empty()) batch.values = at::cat(values);
-    return batch;
-  }
-
- private:
-  const SampleSource& source_;
-  const std::string encoder_;
-  SampleNumbers numbers_;
-};
-
 class SampleBatches : public BatchSource {
  public:
   SampleBatches(std::shared_ptr<const SampleSource> source, std::vector<MediaToken> media, StepOrder order)
@@ -129,13 +70,44 @@ class SampleBatches : public BatchSource {
 
   std::vector<std::string> positions_after(std::int64_t consumed) const override { return {std::to_string(consumed)}; }
 
-  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override {
-    return std::make_unique<LanguageReader>(*source_, media_, samples, SampleNumbers(samples, order_, first_sample_));
+  BatchReader<LanguageBatch> read_language(const ReaderSamples& samples) const override {
+    return [source = source_, media = media_, is_first_replica = samples.own.begin == 0,
+            numbers = SampleNumbers(samples, order_, first_sample_)]() mutable {
+      LanguageBatch batch = {.offsets = {0}, .rows = std::vector<std::vector<std::int64_t>>(media.size())};
+      std::vector<at::Tensor> ids, labels;
+      for (const std::int64_t number : numbers.next()) {
+        Tokens tokens = source->tokens(number);
+        if (tokens.lengths.empty()) tokens.lengths = {tokens.ids.size(0)};
+        for (const std::int64_t length : tokens.lengths) batch.offsets.push_back(batch.offsets.back() + length);
+        for (std::size_t m = 0; m < media.size(); ++m)
+          batch.rows[m].push_back((tokens.ids == media[m].id).sum().item<std::int64_t>());
+        batch.identities.push_back(identity_of_mock(number));
+        ids.push_back(tokens.ids);
+        labels.push_back(tokens.labels);
+      }
+      batch.ids = at::cat(ids);
+      batch.labels = at::cat(labels);
+      if (is_first_replica) batch.positions = {{0, std::to_string(numbers.first_of_next())}};
+      return batch;
+    };
   }
 
-  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
-                                                          const ReaderSamples& samples) const override {
-    return std::make_unique<EncoderReader>(*source_, encoder, SampleNumbers(samples, order_, first_sample_));
+  BatchReader<EncoderBatch> read_encoder(const std::string& encoder, const ReaderSamples& samples) const override {
+    return [source = source_, encoder, numbers = SampleNumbers(samples, order_, first_sample_)]() mutable {
+      EncoderBatch batch;
+      std::vector<at::Tensor> values;
+      const std::vector<std::int64_t> own = numbers.next();
+      for (std::size_t s = 0; s < own.size(); ++s) {
+        batch.identities.push_back(identity_of_mock(own[s]));
+        for (MediaItem& item : source->media(encoder, own[s])) {
+          values.push_back(std::move(item.values));
+          batch.extents.push_back(std::move(item.extent));
+          batch.sample_of.push_back(static_cast<std::int64_t>(s));
+        }
+      }
+      if (!values.empty()) batch.values = at::cat(values);
+      return batch;
+    };
   }
 
  private:

@@ -154,35 +154,11 @@ std::vector<Mark> mark_turn(ChatTurn& turn) {
   return marks;
 }
 
-// What a template writes; nothing if it refuses the conversation, for example a name that has a mark.
-using Attempt =
-    std::function<std::optional<std::string>(const std::vector<ChatTurn>& turns, const TemplateInput& tools)>;
-
 // The first one that a text lacks; null: none, or there is no text.
 const Mark* missing_in(const std::optional<std::string>& text, const std::vector<Mark>& marks) {
   const auto lost =
       std::ranges::find_if(marks, [&](const Mark& each) { return text && text->find(each.text) == text->npos; });
   return lost == marks.end() ? nullptr : &*lost;
-}
-
-// DataError if a tool, a tool call or a thought does not get into the text. A template may leave out a thought or a
-// call when others follow it, so each turn is the last one.
-void require_written_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools, const Attempt& attempt) {
-  if (tools) {
-    Json marked = *tools;
-    std::vector<Mark> marks;
-    mark(marked, "tools", marks);
-    if (const Mark* lost = missing_in(attempt(turns, std::make_shared<const Json>(marked)), marks))
-      throw DataError(fmt::format("the chat template does not write the sample's {}", lost->what));
-  }
-  for (std::size_t i = 0; i < turns.size(); ++i) {
-    if (!turns[i].fields) continue;
-    std::vector<ChatTurn> marked(turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    const std::vector<Mark> marks = mark_turn(marked.back());
-    if (const Mark* lost = marks.empty() ? nullptr : missing_in(attempt(marked, tools), marks))
-      throw DataError(
-          fmt::format("the chat template does not write the {} of turn {} ({})", lost->what, i + 1, turns[i].role));
-  }
 }
 
 std::vector<ChatTurn> without(std::vector<ChatTurn> turns, const std::string& key) {
@@ -195,32 +171,6 @@ std::vector<ChatTurn> without(std::vector<ChatTurn> turns, const std::string& ke
   return turns;
 }
 
-// Without rendering it: message.key or message['key'].
-bool may_read(const std::string& template_source, const std::string& key) {
-  for (const std::string& word : {"." + key, "'" + key + "'", '"' + key + '"'})
-    if (template_source.find(word) != template_source.npos) return true;
-  return false;
-}
-
-// The keys of messages that say nothing of their own, without those that change the text.
-std::vector<std::string> unwritten_keys(const std::vector<ChatTurn>& turns, const TemplateInput& tools,
-                                        const std::string& template_source, const Attempt& attempt) {
-  std::set<std::string> keys;
-  for (const ChatTurn& turn : turns)
-    if (turn.fields)
-      for (const auto& [key, value] : turn.fields->items())
-        if (key != "content" && !says_something(key)) keys.insert(key);
-  std::vector<std::string> unwritten;
-  std::optional<std::string> whole;
-  for (const std::string& key : keys) {
-    const bool is_read = may_read(template_source, key);
-    if (is_read && !whole) whole = attempt(turns, tools);
-    if (is_read && !whole) break;  // the template refuses the sample, which is reported elsewhere
-    if (!is_read || whole == attempt(without(turns, key), tools)) unwritten.push_back(key);
-  }
-  return unwritten;
-}
-
 }  // namespace
 
 std::vector<std::string> chat_format_names() {
@@ -230,8 +180,7 @@ std::vector<std::string> chat_format_names() {
 }
 
 const ChatFormat& chat_format(const std::string& name) {
-  for (const ChatFormat& format : formats())
-    if (format.name == name) return format;
+  if (const auto found = std::ranges::find(formats(), name, &ChatFormat::name); found != formats().end()) return *found;
   const std::vector<std::string> names = chat_format_names();
   const auto similar = nearest(name, names);
   throw ConfigError(
@@ -291,13 +240,31 @@ class ChatEncoder::Rendering {
     return (for_tools ? *encoder_.tool_template_ : *encoder_.template_).render(variables, steps_);
   }
 
+  // Nothing if the template refuses the conversation, for example a name that has a mark.
   std::optional<std::string> attempt(const std::vector<ChatTurn>& turns, const TemplateInput& tools) try {
     return render(turns, tools, /*generation_prompt=*/false).text;
   } catch (const DataError&) {
     return std::nullopt;
   }
-  Attempt attempts() {
-    return [this](const auto& turns, const TemplateInput& tools) { return attempt(turns, tools); };
+
+  // DataError if a tool, a tool call or a thought does not get into the text. A template may leave out a thought or a
+  // call when others follow it, so each turn is the last one.
+  void require_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools) {
+    if (tools) {
+      Json marked = *tools;
+      std::vector<Mark> marks;
+      mark(marked, "tools", marks);
+      if (const Mark* lost = missing_in(attempt(turns, std::make_shared<const Json>(marked)), marks))
+        throw DataError(fmt::format("the chat template does not write the sample's {}", lost->what));
+    }
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      if (!turns[i].fields) continue;
+      std::vector<ChatTurn> marked(turns.begin(), turns.begin() + i + 1);
+      const std::vector<Mark> marks = mark_turn(marked.back());
+      if (const Mark* lost = marks.empty() ? nullptr : missing_in(attempt(marked, tools), marks))
+        throw DataError(
+            fmt::format("the chat template does not write the {} of turn {} ({})", lost->what, i + 1, turns[i].role));
+    }
   }
 
   // Renderings of beginnings may fail, but not because the steps are used up.
@@ -399,7 +366,7 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
 void ChatEncoder::check_fields(const std::vector<ChatTurn>& turns, const TemplateInput& tools) const {
   if (template_) {
     Rendering rendering(*this, turns);
-    require_written_fields(turns, tools, rendering.attempts());
+    rendering.require_fields(turns, tools);
     return rendering.require_steps();
   }
   const auto refuse = [&](const std::string& what) {
@@ -439,10 +406,24 @@ bool ChatEncoder::writes_system(const std::vector<ChatTurn>& turns, const Templa
 
 std::vector<std::string> ChatEncoder::unused_keys(const std::vector<ChatTurn>& turns,
                                                   const TemplateInput& tools) const {
+  std::set<std::string> keys;
+  for (const ChatTurn& turn : turns)
+    if (turn.fields)
+      for (const auto& [key, value] : turn.fields->items())
+        if (key != "content" && !says_something(key)) keys.insert(key);
   Rendering rendering(*this, turns);
   const TokenizerSettings& settings = tokenizer_.settings();
   const std::string source = template_ ? *settings.chat_template + settings.tool_template.value_or("") : "";
-  return unwritten_keys(turns, tools, source, rendering.attempts());
+  std::vector<std::string> unused;
+  std::optional<std::string> whole;
+  for (const std::string& key : keys) {
+    const auto is_in_source = [&](const std::string& word) { return source.find(word) != source.npos; };
+    const bool is_read = is_in_source("." + key) || is_in_source("'" + key + "'") || is_in_source('"' + key + '"');
+    if (is_read && !whole) whole = rendering.attempt(turns, tools);
+    if (is_read && !whole) break;  // the template refuses the sample, which is reported elsewhere
+    if (!is_read || whole == rendering.attempt(without(turns, key), tools)) unused.push_back(key);
+  }
+  return unused;
 }
 
 ChatTokens ChatEncoder::encode_frames(const std::vector<ChatTurn>& turns) const {

@@ -348,23 +348,6 @@ AddedToken read_special_token(const JsonPlace& place, const Steps<std::string>& 
   return token;
 }
 
-std::vector<AddedToken> named_tokens(const JsonPlace& config, const Steps<std::string>& normalizer) {
-  std::vector<AddedToken> tokens;
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-    if (const JsonPlace place = config[name]; !place.is_null()) tokens.push_back(read_special_token(place, normalizer));
-  return tokens;
-}
-
-std::vector<AddedToken> extra_tokens(const JsonPlace& config, const Steps<std::string>& normalizer) {
-  std::vector<AddedToken> tokens;
-  for (const char* name : {"extra_special_tokens", "additional_special_tokens"}) {  // the first is the newer name
-    if (!config[name].value().is_array()) continue;
-    for (const JsonPlace& place : config[name].elements()) tokens.push_back(read_special_token(place, normalizer));
-    break;
-  }
-  return tokens;
-}
-
 // "added_tokens_decoder": {"7": {"content": "<s>", ...}, ...}, in the order of ids.
 std::map<int, JsonPlace> tokens_by_id(const JsonPlace& place) {
   std::map<int, JsonPlace> by_id;
@@ -455,16 +438,21 @@ class AddedTokens {
  private:
   // What transformers adds to the tokens of tokenizer.json when it loads a folder.
   void add_config(const JsonPlace& config, const Steps<std::string>& normalizer) {
-    std::vector<AddedToken> special = named_tokens(config, normalizer);
+    std::vector<AddedToken> special;
     std::set<std::string> names;
-    for (const AddedToken& token : special) names.insert(token.content);
+    for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+      if (const JsonPlace place = config[key]; !place.is_null())
+        names.insert(special.emplace_back(read_special_token(place, normalizer)).content);
     for (const auto& [id, place] : tokens_by_id(config["added_tokens_decoder"])) {
       AddedToken token = read_token(place, normalizer);
       token.id = id;
       token.special |= names.contains(token.content);
       add(std::move(token), place);
     }
-    std::ranges::move(extra_tokens(config, normalizer), std::back_inserter(special));
+    const JsonPlace newer = config["extra_special_tokens"], extra = config["additional_special_tokens"];
+    if (newer.value().is_array() || extra.value().is_array())
+      for (const JsonPlace& place : (newer.value().is_array() ? newer : extra).elements())
+        special.push_back(read_special_token(place, normalizer));
     for (AddedToken& token : special) {
       if (token.content.empty() || find(token.content)) continue;
       token.id = vocabulary_.find(token.content).value_or(next_id_);

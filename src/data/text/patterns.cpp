@@ -1,5 +1,6 @@
 // Patterns in Oniguruma's syntax, and the alphabet over which PCRE2 matches them.
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <unordered_map>
 
@@ -24,15 +25,6 @@ std::uint32_t next_character(const unsigned char*& at) {
 }
 
 constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
-
-bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
-
-std::optional<std::uint32_t> control_character(char letter) {
-  constexpr std::string_view letters = "tnrfvae", codes = "\t\n\r\f\v\a\x1b";
-  const std::size_t found = letters.find(letter);
-  if (found == std::string_view::npos) return std::nullopt;
-  return static_cast<std::uint32_t>(codes[found]);
-}
 
 CodeSet one(std::uint32_t code) { return CodeSet::range(code, code); }
 
@@ -111,9 +103,11 @@ class Translation {
     if (rest_.empty()) refuse("a '\\' at the end");
     const auto exactly = [](std::uint32_t code) { return Atom{one(code), code}; };
     const char c = rest_[0];
-    if (!is_letter_or_digit(c)) return exactly(character());
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) return exactly(character());
     rest_.remove_prefix(1);
-    if (const auto code = control_character(c)) return exactly(*code);
+    constexpr std::string_view kControls = "tnrfvae", kCodes = "\t\n\r\f\v\a\x1b";
+    if (const std::size_t found = kControls.find(c); found != kControls.npos)
+      return exactly(static_cast<std::uint32_t>(kCodes[found]));
     const char lower = static_cast<char>(c | 0x20);
     static constexpr std::pair<char, const char*> kSets[] = {
         {'s', "space"}, {'d', "digit"}, {'h', "xdigit"}, {'w', "@word"}};

@@ -212,7 +212,11 @@ TemplateText replaced(const TemplateText& text, std::string_view old, const Temp
 }
 
 std::string replace_text(std::string_view text, std::string_view old, std::string_view with) {
-  return replaced({std::string(text), {}}, old, {std::string(with), {}}, /*most=*/-1).text;
+  if (old.empty()) throw DataError("replacing an empty text is not supported");
+  std::string result;
+  for (std::size_t at; (at = text.find(old)) != text.npos; text.remove_prefix(at + old.size()))
+    result.append(text.substr(0, at)).append(with);
+  return result.append(text);
 }
 
 std::vector<std::string_view> split_text(std::string_view text, const std::string* separator, std::int64_t most) {

@@ -19,12 +19,6 @@ namespace {
 constexpr int kDeepest = 50;
 constexpr std::size_t kLongestText = 16 << 20;
 
-std::string number_text(double number) {
-  std::string text = fmt::format("{}", number);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-
 std::string quoted(const std::string& text) {
   const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string result(1, quote);
@@ -87,7 +81,10 @@ class Writer {
   std::string scalar_text(const TemplateValue& value) const {
     if (const auto* truth = value.get<bool>()) return json_ ? (*truth ? "true" : "false") : (*truth ? "True" : "False");
     if (const auto* integer = value.get<std::int64_t>()) return std::to_string(*integer);
-    if (const auto* number = value.get<double>()) return number_text(*number);
+    if (const auto* number = value.get<double>()) {
+      const std::string text = fmt::format("{}", *number);
+      return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+    }
     if (value.is<TemplateNone>()) return json_ ? "null" : "None";
     if (json_) throw DataError(fmt::format("{} cannot become JSON", value.type_name()));
     if (value.is<TemplateFunction>()) throw DataError("a function cannot be printed");

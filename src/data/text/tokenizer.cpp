@@ -59,14 +59,6 @@ void read_templates(const JsonPlace& place, TokenizerSettings& settings) {
   if (!settings.chat_template) place.refuse("has no template named \"default\"");
 }
 
-// These files take precedence over tokenizer_config.json.
-void read_template_files(const fs::path& folder, TokenizerSettings& settings) {
-  auto usual = find_whole(folder / "chat_template.jinja");
-  if (!usual) return;
-  settings.chat_template = *std::move(usual);
-  settings.tool_template = find_whole(folder / "additional_chat_templates/tool_use.jinja");
-}
-
 // "eos_token_id": 2, or [2, 11].
 std::vector<int> read_stop_ids(const fs::path& path) {
   const auto bytes = find_whole(path);
@@ -88,7 +80,11 @@ TokenizerSettings read_settings(const JsonPlace* config, const fs::path& folder)
     read_templates((*config)["chat_template"], settings);
   }
   settings.stop_ids = read_stop_ids(folder / "generation_config.json");
-  read_template_files(folder, settings);
+  // Files of their own take precedence over tokenizer_config.json.
+  if (auto usual = find_whole(folder / "chat_template.jinja")) {
+    settings.chat_template = *std::move(usual);
+    settings.tool_template = find_whole(folder / "additional_chat_templates/tool_use.jinja");
+  }
   return settings;
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/chat.h"
 #include "data/text/tokenizer.h"
 #include "data/text/unicode.h"
 
@@ -21,15 +22,21 @@ using Tokens = std::vector<std::string>;
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr const char* kMetaspace = "\u2581";
 
-// Adds the steps of a place, or of the parts of a Sequence, which it has under `parts`. `add` adds one step, and
+// The steps of a place: none if it is null, and those of its `parts` if it is a Sequence. `add` adds a step, and
 // returns whether it knows the type; `known` is for messages.
-template <class Value, class Add>
-void read_steps(const JsonPlace& place, const char* parts, const char* known, const Add& add, Steps<Value>& steps) {
-  const std::string type = place.type();
-  if (type == "Sequence")
-    for (const JsonPlace& part : place[parts].elements()) read_steps(part, parts, known, add, steps);
-  else if (!add(type, place, steps))
-    place.refuse(fmt::format("has type {}; known {}", in_quotes(type), known));
+template <class Value>
+Steps<Value> read_steps(const JsonPlace& place, const char* parts, const char* known,
+                        bool (*add)(const std::string& type, const JsonPlace& place, Steps<Value>& steps)) {
+  Steps<Value> steps;
+  const auto read = [&](const auto& self, const JsonPlace& step) -> void {
+    const std::string type = step.type();
+    if (type == "Sequence")
+      for (const JsonPlace& part : step[parts].elements()) self(self, part);
+    else if (!add(type, step, steps))
+      step.refuse(fmt::format("has type {}; known {}", in_quotes(type), known));
+  };
+  if (!place.is_null()) read(read, place);
+  return steps;
 }
 
 // {"Regex": "..."} or {"String": "..."}.
@@ -75,12 +82,6 @@ struct Metaspace {
   }
 };
 
-void lowercase(Text& text) {
-  Text result;
-  for (std::string_view rest = text; !rest.empty();) append_lowercase(result, *take_character(rest));
-  text = std::move(result);
-}
-
 void add_replacement(const Regex& pattern, const std::string& content, Steps<Text>& steps) {
   steps.push_back([=](Text& text) { text = with_replacements(pattern, text, content); });
 }
@@ -92,7 +93,11 @@ bool add_normalizer(const std::string& type, const JsonPlace& place, Steps<Text>
     steps.push_back(
         [chosen = static_cast<NormalForm>(form - forms.begin())](Text& text) { text = normal_form(text, chosen); });
   } else if (type == "Lowercase") {
-    steps.push_back(lowercase);
+    steps.push_back([](Text& text) {
+      Text lower;
+      for (std::string_view rest = text; !rest.empty();) append_lowercase(lower, *take_character(rest));
+      text = std::move(lower);
+    });
   } else if (type == "Strip") {
     const bool left = place["strip_left"].boolean_or(true), right = place["strip_right"].boolean_or(true);
     steps.push_back([=](Text& text) { text = std::string(without_white_space(text, left, right)); });
@@ -187,11 +192,7 @@ void add_metaspace(const JsonPlace& place, Steps<Pieces>& steps) {
     const auto& [replacement, scheme] = metaspace;
     const bool is_wanted = scheme == "always" || (scheme == "first" && is_first);
     if (is_wanted && !piece.starts_with(' ') && !piece.starts_with(replacement)) out += replacement;
-    for (const char c : piece)
-      if (c == ' ')
-        out += replacement;
-      else
-        out += c;
+    out += replace_text(piece, " ", replacement);
   });
   if (place["split"].boolean_or(true))
     add_split(steps, Regex::literal(metaspace.replacement), SplitBehavior::MergedWithNext);
@@ -219,19 +220,15 @@ bool add_pre_tokenizer(const std::string& type, const JsonPlace& place, Steps<Pi
   return true;
 }
 
-void append_special(const JsonPlace& processor, const JsonPlace& item, std::vector<int>& out) {
-  const std::string& name = item["id"].string();
-  const JsonPlace ids = processor["special_tokens"][name.c_str()]["ids"];
-  for (const JsonPlace& id : ids.elements()) out.push_back(static_cast<int>(id.integer(0, 1 << 30)));
-}
-
 SpecialFrame read_template(const JsonPlace& place) {
   SpecialFrame frame;
   bool seen_text = false;
   const JsonPlace single = place["single"];
   for (const JsonPlace& item : single.elements()) {
-    if (!item["SpecialToken"].is_null()) {
-      append_special(place, item["SpecialToken"], seen_text ? frame.after : frame.before);
+    if (const JsonPlace special = item["SpecialToken"]; !special.is_null()) {
+      const JsonPlace ids = place["special_tokens"][special["id"].string().c_str()]["ids"];
+      for (const JsonPlace& id : ids.elements())
+        (seen_text ? frame.after : frame.before).push_back(static_cast<int>(id.integer(0, 1 << 30)));
       continue;
     }
     if (seen_text || item["Sequence"]["id"].string() != "A") item.refuse("should be the text (A), once");
@@ -292,16 +289,6 @@ void add_strip(const JsonPlace& place, Steps<Tokens>& steps) {
   });
 }
 
-void replace_metaspace(std::string& token, const std::string& replacement, const char* space) {
-  std::string text;
-  for (std::size_t at = 0; at < token.size();) {
-    const bool is_space = std::string_view(token).substr(at).starts_with(replacement);
-    text += is_space ? space : std::string(1, token[at]);
-    at += is_space ? replacement.size() : 1;
-  }
-  token = text;
-}
-
 bool add_decoder(const std::string& type, const JsonPlace& place, Steps<Tokens>& steps) {
   if (type == "ByteLevel")
     steps.push_back(from_byte_level);
@@ -318,8 +305,8 @@ bool add_decoder(const std::string& type, const JsonPlace& place, Steps<Tokens>&
   else if (type == "Metaspace")
     steps.push_back([metaspace = Metaspace(place)](Tokens& tokens) {
       for (std::string& token : tokens)
-        replace_metaspace(token, metaspace.replacement,
-                          &token == &tokens.front() && metaspace.scheme != "never" ? "" : " ");
+        token = replace_text(token, metaspace.replacement,
+                             &token == &tokens.front() && metaspace.scheme != "never" ? "" : " ");
     });
   else
     return false;
@@ -329,22 +316,16 @@ bool add_decoder(const std::string& type, const JsonPlace& place, Steps<Tokens>&
 }  // namespace
 
 Steps<Text> read_normalizer(const JsonPlace& place) {
-  Steps<Text> steps;
-  if (!place.is_null())
-    read_steps(place, "normalizers",
-               "normalizers: Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Prepend, Replace",
-               add_normalizer, steps);
-  return steps;
+  return read_steps(place, "normalizers",
+                    "normalizers: Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Prepend, Replace",
+                    add_normalizer);
 }
 
 Steps<Pieces> read_pre_tokenizer(const JsonPlace& place) {
-  Steps<Pieces> steps;
-  if (!place.is_null())
-    read_steps(
-        place, "pretokenizers",
-        "pre-tokenizers: Sequence, Split, ByteLevel, Digits, Whitespace, WhitespaceSplit, Punctuation, Metaspace",
-        add_pre_tokenizer, steps);
-  return steps;
+  return read_steps(
+      place, "pretokenizers",
+      "pre-tokenizers: Sequence, Split, ByteLevel, Digits, Whitespace, WhitespaceSplit, Punctuation, Metaspace",
+      add_pre_tokenizer);
 }
 
 SpecialFrame read_post_processor(const JsonPlace& place) {
@@ -365,10 +346,10 @@ SpecialFrame read_post_processor(const JsonPlace& place) {
 }
 
 TokenDecoder read_decoder(const JsonPlace& place) {
-  TokenDecoder decoder = {.separator = place.is_null() ? " " : ""};
-  if (!place.is_null())
-    read_steps(place, "decoders", "decoders: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace",
-               add_decoder, decoder.steps);
+  TokenDecoder decoder = {
+      .steps = read_steps(place, "decoders",
+                          "decoders: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace", add_decoder),
+      .separator = place.is_null() ? " " : ""};
   decoder.has_byte_level = std::ranges::any_of(decoder.steps, [](const auto& step) {
     const auto* function = step.template target<void (*)(Tokens&)>();
     return function && *function == from_byte_level;
@@ -387,10 +368,8 @@ std::string TokenDecoder::bytes(const std::string& token) const {
 }
 
 std::string bytes_of_piece(const std::string& token) {
-  if (const auto byte = byte_of(token)) return {*byte};
-  std::string bytes = token;
-  replace_metaspace(bytes, kMetaspace, " ");
-  return bytes;
+  const auto byte = byte_of(token);
+  return byte ? std::string(1, *byte) : replace_text(token, kMetaspace, " ");
 }
 
 }  // namespace braid

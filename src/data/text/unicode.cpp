@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
 #include <map>
 
@@ -84,6 +85,15 @@ constexpr Characters kCharacters = [] {
   return characters;
 }();
 
+// Code points by their membership in two sets.
+CodeSet combined(const CodeSet& a, const CodeSet& b, const auto& is_member) {
+  std::vector<std::uint32_t> borders, changes;
+  std::ranges::set_union(a.changes(), b.changes(), std::back_inserter(borders));
+  for (const std::uint32_t code : borders)
+    if (is_member(a.contains(code), b.contains(code)) != (changes.size() % 2 == 1)) changes.push_back(code);
+  return CodeSet(std::move(changes));
+}
+
 // The byte of each character below U+0144; -1: none.
 constexpr std::array<int, 0x144> kBytes = [] {
   std::array<int, 0x144> bytes{};
@@ -112,32 +122,10 @@ bool CodeSet::contains(std::uint32_t code) const {
   return (std::upper_bound(changes_.begin(), changes_.end(), code) - changes_.begin()) % 2 == 1;
 }
 
-// Membership in one of both changes where exactly one of them changes.
-CodeSet CodeSet::operator^(const CodeSet& other) const {
-  std::vector<std::uint32_t> changes;
-  std::set_symmetric_difference(changes_.begin(), changes_.end(), other.changes_.begin(), other.changes_.end(),
-                                std::back_inserter(changes));
-  return CodeSet(std::move(changes));
-}
-
 CodeSet CodeSet::operator~() const { return *this ^ CodeSet({0}); }
-
-CodeSet CodeSet::operator&(const CodeSet& other) const {
-  std::vector<std::uint32_t> changes;
-  auto mine = changes_.begin(), theirs = other.changes_.begin();
-  bool in_mine = false, in_theirs = false;
-  while (mine != changes_.end() || theirs != other.changes_.end()) {
-    const bool before = in_mine && in_theirs;
-    const bool mine_first = theirs == other.changes_.end() || (mine != changes_.end() && *mine <= *theirs);
-    const std::uint32_t code = mine_first ? *mine : *theirs;
-    if (mine != changes_.end() && *mine == code) in_mine = !in_mine, ++mine;
-    if (theirs != other.changes_.end() && *theirs == code) in_theirs = !in_theirs, ++theirs;
-    if ((in_mine && in_theirs) != before) changes.push_back(code);
-  }
-  return CodeSet(std::move(changes));
-}
-
-CodeSet CodeSet::operator|(const CodeSet& other) const { return *this ^ other ^ (*this & other); }
+CodeSet CodeSet::operator|(const CodeSet& other) const { return combined(*this, other, std::logical_or<bool>()); }
+CodeSet CodeSet::operator&(const CodeSet& other) const { return combined(*this, other, std::logical_and<bool>()); }
+CodeSet CodeSet::operator^(const CodeSet& other) const { return combined(*this, other, std::not_equal_to<bool>()); }
 
 std::optional<CodeSet> unicode_set(std::string_view name) {
   const auto found = tables().sets.find(name);

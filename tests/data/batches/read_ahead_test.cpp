@@ -18,26 +18,16 @@ struct Counts {
   std::atomic<int> started = 0, finished = 0;
 };
 
-class CountingReader : public BatchReader<LanguageBatch> {
- public:
-  CountingReader(Counts& counts, int fails_at) : counts_(counts), fails_at_(fails_at) {}
-
-  LanguageBatch next() override {
-    const int number = counts_.started++;
-    if (number == fails_at_) throw std::runtime_error("batch " + std::to_string(number));
-    const at::Tensor tokens = at::full({kTokens}, number, at::kLong);
-    ++counts_.finished;
-    return {.ids = tokens, .labels = tokens, .offsets = {0, kTokens}};
-  }
-
- private:
-  Counts& counts_;
-  const int fails_at_;
-};
-
 ReadAhead<LanguageBatch> reader_of(Counts& counts, std::size_t ahead, std::int64_t most_bytes = 1 << 20,
                                    int fails_at = -1) {
-  return {std::make_unique<CountingReader>(counts, fails_at), ahead, most_bytes, false};
+  const auto count = [&counts, fails_at]() -> LanguageBatch {
+    const int number = counts.started++;
+    if (number == fails_at) throw std::runtime_error("batch " + std::to_string(number));
+    const at::Tensor tokens = at::full({kTokens}, number, at::kLong);
+    ++counts.finished;
+    return {.ids = tokens, .labels = tokens, .offsets = {0, kTokens}};
+  };
+  return {count, ahead, most_bytes, false};
 }
 
 std::int64_t number_of(const LanguageBatch& batch) { return batch.ids[0].item<std::int64_t>(); }
