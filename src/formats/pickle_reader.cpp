@@ -100,7 +100,7 @@ struct Reader {
   }
 
   std::vector<NodePtr> pop_from(std::size_t begin) {
-    std::vector<NodePtr> nodes(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
+    std::vector<NodePtr> nodes(stack_.begin() + begin, stack_.end());
     stack_.resize(begin);
     return nodes;
   }

@@ -93,7 +93,7 @@ SampleRange share_of_replica(std::size_t count, const Grid& grid, int global_ran
 // The rows of these sequences; `offsets` has the first row of each.
 SampleRange rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank) {
   const auto [first, last] = share_of_replica(offsets.size() - 1, grid, global_rank);
-  return {offsets[static_cast<std::size_t>(first)], offsets[static_cast<std::size_t>(last)]};
+  return {offsets[first], offsets[last]};
 }
 
 bool is_in_last_stage(const Grid& grid, int global_rank) {
@@ -318,7 +318,7 @@ ForwardResult run_model(const Config& config, const Fill& fill, const Batch& bat
   const bool backward = options.grads && work.has_loss;
   const StepPlan plan(topology, {.microbatches = 1, .forward_only = !backward, .updates = false});
   Executor executor(plan, topology, rank.groups, rank.tensor_options(), work);
-  for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())]) executor.run(op);
+  for (const Op& op : plan.schedule.ranks[world.rank()]) executor.run(op);
   executor.finish();
 
   const Group& everyone = rank.groups.world();

@@ -87,7 +87,7 @@ GridDescription describe_grid(const std::string& name, const LayoutSizes& layout
   for (const ParamSpec& spec : specs) {
     ParamSpec shard = spec;
     shard.shape = local_shape(spec, first_place(layout));
-    StageSize& stage = grid.stages[static_cast<std::size_t>(spec.stage % layout.pp)];
+    StageSize& stage = grid.stages[spec.stage % layout.pp];
     stage.elements += num_elements(shard);
     stage.bytes += num_elements(shard) * (spec.trainable ? dtype_bytes : std::max<std::int64_t>(dtype_bytes, 4));
   }

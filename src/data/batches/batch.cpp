@@ -160,7 +160,7 @@ class ReaderPacks {
     for (auto first = order.begin(); first != order.end(); first += replicas_.size() * per_replica_) {
       std::vector<Pack> microbatch;
       for (auto place = first; place != first + replicas_.size() * per_replica_; ++place)
-        microbatch.push_back(std::move(packs[static_cast<std::size_t>(*place)]));
+        microbatch.push_back(std::move(packs[*place]));
       ordered_.push_back(own_of(std::move(microbatch)));
     }
   }

@@ -37,8 +37,7 @@ class SampleNumbers {
     if (order_ && microbatch_ == 0) places_ = order_(step_begin, samples_);
     std::vector<std::int64_t> numbers;
     for (std::int64_t sample = samples_.own.begin; sample < samples_.own.end; ++sample)
-      numbers.push_back(order_ ? step_begin + places_[static_cast<std::size_t>(microbatch_ * samples_.all + sample)]
-                               : first_ + sample);
+      numbers.push_back(order_ ? step_begin + places_[microbatch_ * samples_.all + sample] : first_ + sample);
     first_ += samples_.all;
     microbatch_ = (microbatch_ + 1) % samples_.microbatches;
     return numbers;

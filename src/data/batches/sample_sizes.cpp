@@ -23,7 +23,7 @@ namespace {
 SampleSizes::Piece piece_of(const TokenSequence& tokens) {
   SampleSizes::Piece piece = {.tokens = std::ssize(tokens.ids)};
   for (std::int64_t i = 0; i + 1 < std::ssize(tokens.targets); ++i) {
-    if (tokens.targets[static_cast<std::size_t>(i + 1)] == kIgnoredTarget) continue;
+    if (tokens.targets[i + 1] == kIgnoredTarget) continue;
     if (piece.labels++ == 0) piece.first_label = i;
     piece.end_label = i + 1;
   }

@@ -70,8 +70,7 @@ class Canvas {
   void stamp(const RenderedText& text, int x, int y, Colour colour) {
     for (int row = std::max(0, -y); row < std::min(text.size.height, image_.size().height - y); ++row)
       for (int column = std::max(0, -x); column < std::min(text.size.width, image_.size().width - x); ++column)
-        mix(x + column, y + row, colour,
-            text.coverage[static_cast<std::size_t>(row * text.size.width + column)] / 255.0);
+        mix(x + column, y + row, colour, text.coverage[row * text.size.width + column] / 255.0);
   }
 
  private:
@@ -278,7 +277,7 @@ std::string drawing_tokenizer(const std::vector<std::string>& words) {
   std::vector<std::string> letters(256);  // that stand for the bytes
   for (int byte = 0; byte < 256; ++byte) {
     const char letter = static_cast<char>(byte);
-    append_byte_level(letters[static_cast<std::size_t>(byte)], {&letter, 1});
+    append_byte_level(letters[byte], {&letter, 1});
   }
   Json vocab = Json::object(), added = Json::array();
   int next = 0;
@@ -375,8 +374,7 @@ RenderedText render(FT_Face face, const std::string& text, int height) {
   for_each_glyph([&](const FT_Bitmap& bitmap, PixelSize size, int x, int y) {
     for (int row = 0; row < size.height; ++row)
       for (int column = 0; column < size.width; ++column) {
-        std::uint8_t& covered =
-            rendered.coverage[static_cast<std::size_t>((y - top + row) * rendered.size.width + x - left + column)];
+        std::uint8_t& covered = rendered.coverage[(y - top + row) * rendered.size.width + x - left + column];
         covered = std::max(covered, bitmap.buffer[row * bitmap.pitch + column]);
       }
   });

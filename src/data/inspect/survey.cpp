@@ -276,7 +276,7 @@ std::vector<HistogramBar> Distribution::bars(int most) const {
   std::vector<HistogramBar> bars;
   const std::int64_t start = min() / width * width;
   for (std::int64_t first = start; first <= max(); first += width) bars.push_back({first, first + width - 1, 0});
-  for (const auto& [value, count] : counts_) bars[static_cast<std::size_t>((value - start) / width)].count += count;
+  for (const auto& [value, count] : counts_) bars[(value - start) / width].count += count;
   return bars;
 }
 

@@ -261,15 +261,15 @@ ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& r
       turns_(static_cast<std::size_t>(replicas.count)) {
   for (int i = 0; i < replicas.count * per_replica_; ++i) {
     lanes_.push_back(std::make_unique<PackLane>(*set_, pool_, set_->order(), first_lane_ + i));
-    if (!positions.empty()) lanes_.back()->restore(positions[static_cast<std::size_t>(first_lane_ + i)]);
+    if (!positions.empty()) lanes_.back()->restore(positions[first_lane_ + i]);
   }
 }
 
 Pack ReplicaLanes::next(int replica) {
-  int& turn = turns_[static_cast<std::size_t>(replica)];
+  int& turn = turns_[replica];
   const int number = replica * per_replica_ + turn;
   turn = (turn + 1) % per_replica_;
-  PackLane& lane = *lanes_[static_cast<std::size_t>(number)];
+  PackLane& lane = *lanes_[number];
   for (int attempt = 0; attempt < 2; ++attempt)  // after the end of evaluation, again from the start
     if (std::optional<Pack> pack = lane.next()) {
       for (ReadSample& sample : *pack) sample.lane = first_lane_ + number;
@@ -283,7 +283,7 @@ Pack ReplicaLanes::next(int replica) {
 std::vector<ReplicaLanes::Position> ReplicaLanes::positions(int replica) const {
   std::vector<Position> positions;
   for (int i = replica * per_replica_; i < (replica + 1) * per_replica_; ++i)
-    positions.push_back({first_lane_ + i, lanes_[static_cast<std::size_t>(i)]->save()});
+    positions.push_back({first_lane_ + i, lanes_[i]->save()});
   return positions;
 }
 

@@ -425,8 +425,7 @@ class ConversationBuilder {
       const auto is_same = [&](const std::string& a, const std::string& b) {
         return a == b || (part_named(sample_, a) && part_named(sample_, a) == part_named(sample_, b));
       };
-      if (!std::equal(names_.begin() + static_cast<std::ptrdiff_t>(named), names_.end(), names.begin(), names.end(),
-                      is_same))
+      if (!std::equal(names_.begin() + named, names_.end(), names.begin(), names.end(), is_same))
         throw DataError("a turn lists other pictures than its fragments name");
       return "";
     }

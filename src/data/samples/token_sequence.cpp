@@ -320,9 +320,8 @@ void SequenceMaker::shorten(TokenSequence& sequence) const {
   auto end = static_cast<std::size_t>(capacity_);
   std::size_t at = 0, media = 0;
   for (; media < sequence.media.size(); ++media) {
-    at = static_cast<std::size_t>(
-        std::find(sequence.ids.begin() + static_cast<std::ptrdiff_t>(at), sequence.ids.end(), vision_->token_id) -
-        sequence.ids.begin());
+    at = static_cast<std::size_t>(std::find(sequence.ids.begin() + at, sequence.ids.end(), vision_->token_id) -
+                                  sequence.ids.begin());
     const auto size = static_cast<std::size_t>(sequence.media[media].embeddings);
     if (at + size > end) {
       for (; media > 0 && sequence.media[media - 1].picture == sequence.media[media].picture; --media)

@@ -186,7 +186,7 @@ class BraceExpander {
     const std::size_t begin = kLetters.find(first), end = kLetters.find(last);
     if (first.size() != 1 || last.size() != 1 || begin == kLetters.npos || end == kLetters.npos) return std::nullopt;
     return sequence(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end), *step,
-                    [&](std::int64_t at) { return std::string(1, kLetters[static_cast<std::size_t>(at)]); });
+                    [&](std::int64_t at) { return std::string(1, kLetters[at]); });
   }
 
   // From first to last; only the size of the step matters.

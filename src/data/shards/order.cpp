@@ -298,7 +298,7 @@ class ShuffledStream : public SampleStream {
       return std::nullopt;
     }
     // The order of those that stay matters to later draws.
-    const auto chosen = held_.begin() + static_cast<std::ptrdiff_t>(draws_.below(held_.size()));
+    const auto chosen = held_.begin() + draws_.below(held_.size());
     const SampleRef sample = *chosen;
     held_.erase(chosen);
     return sample;
@@ -382,8 +382,8 @@ SampleSpan worker_range(SampleSpan samples, const std::vector<std::int64_t>& ord
   std::int64_t begin = samples.first, own = 0;
   for (std::int64_t i = 0; i < workers; ++i) {
     const std::int64_t count = base + ((i - rotation + workers) % workers < extra ? 1 : 0);
-    if (order[static_cast<std::size_t>(i)] < worker) begin += count;
-    if (order[static_cast<std::size_t>(i)] == worker) own = count;
+    if (order[i] < worker) begin += count;
+    if (order[i] == worker) own = count;
   }
   return {begin, begin + own};
 }

@@ -56,8 +56,8 @@ class Vocabulary {
     const auto found = ids_.find(token);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
   }
-  bool has(int id) const { return id >= 0 && id < end_id() && is_used_[static_cast<std::size_t>(id)]; }
-  const std::string& token(int id) const { return tokens_[static_cast<std::size_t>(id)]; }
+  bool has(int id) const { return id >= 0 && id < end_id() && is_used_[id]; }
+  const std::string& token(int id) const { return tokens_[id]; }
   int end_id() const { return static_cast<int>(tokens_.size()); }  // one more than the largest id
   int count() const { return static_cast<int>(ids_.size()); }
 
@@ -248,7 +248,7 @@ class Bpe {
       ids.erase(id + 1);
       pairs.erase(best);
       if (at > 0) pairs[static_cast<std::size_t>(at) - 1] = merge_of(id[-1], *id);
-      if (at < std::ssize(pairs)) pairs[static_cast<std::size_t>(at)] = merge_of(*id, id[1]);
+      if (at < std::ssize(pairs)) pairs[at] = merge_of(*id, id[1]);
     }
   }
 

@@ -343,7 +343,7 @@ class Translation {
     if (rest_.starts_with("?") && inside.find(',') == std::string_view::npos) refuse("'?' after {n}");
     if (take("?")) return syntax("?");
     if (rest_.starts_with("+") || rest_.starts_with("*") || rest_.starts_with("{")) {
-      parts_.insert(parts_.begin() + static_cast<std::ptrdiff_t>(atom_), Part{"(?:"});
+      parts_.insert(parts_.begin() + atom_, Part{"(?:"});
       syntax(")");
     }
   }
@@ -413,8 +413,7 @@ class Translation {
       for (auto sequence = sequences.rbegin(); sequence != sequences.rend(); ++sequence) {  // the longest first
         const std::size_t length = sequence->codes.size();
         if (first + length > literals_.size()) continue;
-        if (std::equal(sequence->codes.begin(), sequence->codes.end(),
-                       literals_.begin() + static_cast<std::ptrdiff_t>(first),
+        if (std::equal(sequence->codes.begin(), sequence->codes.end(), literals_.begin() + first,
                        [](std::uint32_t a, std::uint32_t b) { return a == fold_case(b); })) {
           alternatives(sequence->characters, {*sequence});
           return length;

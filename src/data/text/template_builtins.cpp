@@ -517,7 +517,7 @@ TemplateValue item_of(TemplateState& state, const TemplateValue& value, const Te
   std::int64_t at = integer_of(index, "an index");
   if (at < 0) at += std::ssize(items);
   const bool exists = at >= 0 && at < std::ssize(items);
-  return exists ? items[static_cast<std::size_t>(at)] : TemplateValue(TemplateUndefined{fmt::format("item {}", at)});
+  return exists ? items[at] : TemplateValue(TemplateUndefined{fmt::format("item {}", at)});
 }
 
 // Python's rules: negative bounds count from the end, and bounds outside are cut.
@@ -537,13 +537,12 @@ TemplateValue slice_of(TemplateState& state, const TemplateValue& value, const s
   const std::int64_t from = bound(bounds[0], by > 0 ? 0 : size - 1), to = bound(bounds[1], by > 0 ? size : -1);
   if (is_text && by == 1) {
     std::size_t begin = 0, bytes = 0;
-    for (std::int64_t i = 0; i < to; ++i)
-      (i < from ? begin : bytes) += items[static_cast<std::size_t>(i)].string()->size();
+    for (std::int64_t i = 0; i < to; ++i) (i < from ? begin : bytes) += items[i].string()->size();
     return value.text().part(begin, bytes);
   }
   TemplateList chosen;
   for (std::int64_t i = from; by > 0 ? i < to : i > to; i += std::clamp(by, -size - 1, size + 1))
-    chosen.push_back(items[static_cast<std::size_t>(i)]);
+    chosen.push_back(items[i]);
   return is_text ? text_of_all(state, chosen) : state.keep(std::move(chosen));
 }
 

@@ -121,9 +121,7 @@ class SpanFinder {
   } catch (const DataError&) {
     return std::nullopt;
   }
-  std::vector<ChatTurn> first_turns(std::size_t count) const {
-    return {turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(count)};
-  }
+  std::vector<ChatTurn> first_turns(std::size_t count) const { return {turns_.begin(), turns_.begin() + count}; }
   std::optional<TemplateText> beginning(std::size_t count, bool generation_prompt = false) const {
     return attempt(first_turns(count), generation_prompt);
   }
@@ -449,7 +447,7 @@ std::optional<std::size_t> missing_turn(const std::vector<ChatTurn>& turns, cons
   std::vector<bool> is_written(turns.size());
   for (const TemplateText::Origin& origin : text.origins) {
     const int message = message_of(origin.source);
-    if (origin.source == source_of(message, "content")) is_written[static_cast<std::size_t>(message)] = true;
+    if (origin.source == source_of(message, "content")) is_written[message] = true;
   }
   for (std::size_t i = 0; i < turns.size(); ++i)
     if (!is_written[i] && turns[i].role != "system" && !is_blank(replace_text(turns[i].text, image_token, "")))

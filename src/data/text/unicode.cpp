@@ -98,7 +98,7 @@ CodeSet combined(const CodeSet& a, const CodeSet& b, const auto& is_member) {
 constexpr std::array<int, 0x144> kBytes = [] {
   std::array<int, 0x144> bytes{};
   for (int& byte : bytes) byte = -1;
-  for (int byte = 0; byte < 256; ++byte) bytes[kCharacters[static_cast<std::size_t>(byte)]] = byte;
+  for (int byte = 0; byte < 256; ++byte) bytes[kCharacters[byte]] = byte;
   return bytes;
 }();
 
