@@ -1,6 +1,5 @@
 #include "formats/torch_archive.h"
 
-#include <c10/util/Exception.h>
 #include <caffe2/serialize/inline_container.h>
 
 #include <exception>
@@ -28,7 +27,7 @@ const PickleVocabulary kNames = split(
     ' ');
 
 constexpr std::int64_t kEndRecord = 22, kLocator64 = 20, kEndRecord64 = 56, kEntry = 46, kLongestComment = 0xffff;
-constexpr std::int64_t kMaxDirectory = 64 << 20, kMaxOwnRecord = 4 << 10;
+constexpr std::uint64_t kMaxDirectory = 64 << 20, kMaxOwnRecord = 4 << 10;  // version, byte order and the like
 constexpr std::uint64_t kIn64 = 0xffffffff;  // value of a 32-bit field that refers to the 64-bit one
 
 // Little-endian fields of a record of the archive.
@@ -53,102 +52,37 @@ class Bytes {
   std::vector<std::byte> bytes_;
 };
 
-struct Directory {
-  std::uint64_t offset = 0, size = 0;
-};
-
-// Searched as the zip code does: the last one, followed by at most a comment.
-std::optional<Directory> find_directory(const ArchiveSource& source) {
-  const std::int64_t tail_size = std::min(source.size, kEndRecord + kLongestComment);
-  if (tail_size < kEndRecord) return std::nullopt;
-  const Bytes tail(source, source.size - tail_size, tail_size);
-  for (std::int64_t at = tail_size - kEndRecord; at >= 0; --at) {
-    if (tail.number(at, 4) != 0x06054b50) continue;
-    Directory found = {.offset = tail.number(at + 16, 4), .size = tail.number(at + 12, 4)};
-    const std::int64_t locator = source.size - tail_size + at - kLocator64;
-    if (locator < 0) return found;
-    const Bytes where(source, locator, kLocator64);
-    if (where.number(0, 4) != 0x07064b50) return found;
-    const std::uint64_t end64 = where.number(8, 8);
-    if (source.size < kEndRecord64 || end64 > static_cast<std::uint64_t>(source.size - kEndRecord64)) return found;
-    const Bytes record(source, static_cast<std::int64_t>(end64), kEndRecord64);
-    if (record.number(0, 4) == 0x06064b50) found = {.offset = record.number(48, 8), .size = record.number(40, 8)};
-    return found;
-  }
-  return std::nullopt;
+[[noreturn]] void refuse(const ArchiveSource& source, const std::string& what) {
+  throw DataError(fmt::format("{} is not an archive of torch.save: {}", source.name, what));
 }
 
-// All records except the pickle and the tensors' bytes: version, byte order and the like.
-bool is_own_record(std::string_view name) {
-  const std::size_t slash = name.find('/');
-  if (slash != std::string_view::npos) name.remove_prefix(slash + 1);
-  return name != "data.pkl" && !name.starts_with("data/");
-}
-
-void check_entry(const ArchiveSource& source, std::string_view name, std::uint64_t method, std::uint64_t stored,
-                 std::uint64_t whole) {
-  const auto refuse = [&](const std::string& what) {
-    throw DataError(
-        fmt::format("{}: the record {} {}, which torch.save never writes", source.name, in_quotes(name), what));
-  };
-  if (method != 0 || stored != whole) refuse("is compressed");
-  if (is_own_record(name) && whole > kMaxOwnRecord) refuse(fmt::format("has {} bytes", whole));
-}
-
-// Checks the record directory before libtorch's zip code, which trusts it, allocates memory for the records. DataError
-// for an archive with a compressed record, with a large record of libtorch's own, or with a directory larger than any
-// valid one. Files that are not zip archives are left to the zip code.
-void check_directory(const ArchiveSource& source) {
-  const auto found = find_directory(source);
-  if (!found) return;
+// The bytes from `offset`, which a file may claim to be anywhere.
+Bytes bytes_at(const ArchiveSource& source, std::uint64_t offset, std::uint64_t count, const char* what) {
   const auto total = static_cast<std::uint64_t>(source.size);
-  if (found->offset > total || found->size > total - found->offset || found->size > kMaxDirectory)
-    throw DataError(fmt::format("{} is not an archive of torch.save: it has a directory of {} bytes at byte {} of {}",
-                                source.name, found->size, found->offset, total));
-  const Bytes entries(source, static_cast<std::int64_t>(found->offset), static_cast<std::int64_t>(found->size));
-  for (std::int64_t at = 0; at + kEntry <= entries.size() && entries.number(at, 4) == 0x02014b50;) {
-    const auto name_size = static_cast<std::int64_t>(entries.number(at + 28, 2));
-    const auto more = static_cast<std::int64_t>(entries.number(at + 30, 2) + entries.number(at + 32, 2));
-    if (at + kEntry + name_size + more > entries.size()) return;
-    std::uint64_t stored = entries.number(at + 20, 4), whole = entries.number(at + 24, 4);
-    // Such an entry keeps both in the extra field. It is a large tensor, which is read by its offset alone.
-    if (stored == kIn64 || whole == kIn64) stored = whole = kIn64;
-    check_entry(source, entries.text(at + kEntry, name_size), entries.number(at + 10, 2), stored, whole);
-    at += kEntry + name_size + more;
-  }
+  if (offset > total || count > total - offset)
+    refuse(source, fmt::format("it has {} of {} bytes at byte {} of {}", what, count, offset, total));
+  return Bytes(source, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(count));
 }
 
-// libtorch's zip code calls us from C, which exceptions must not cross: they are stored here and rethrown afterwards.
-struct HeldError {
-  template <class Act>
-  bool hold(const Act& act) noexcept {
-    if (error_) return false;
-    try {
-      act();
-    } catch (...) {
-      error_ = std::current_exception();
+// The directory of records. The last end record counts, which is followed by at most a comment.
+Bytes find_directory(const ArchiveSource& source) {
+  const std::int64_t tail_size = std::min(source.size, kEndRecord + kLongestComment);
+  const Bytes tail(source, source.size - tail_size, tail_size);
+  std::int64_t at = tail_size - kEndRecord;
+  while (at >= 0 && tail.number(at, 4) != 0x06054b50) --at;
+  if (at < 0) refuse(source, "it has no directory");
+  std::uint64_t offset = tail.number(at + 16, 4), size = tail.number(at + 12, 4);
+  if (const std::int64_t locator = source.size - tail_size + at - kLocator64; locator >= 0) {
+    const Bytes where(source, locator, kLocator64);
+    if (where.number(0, 4) == 0x07064b50) {
+      const Bytes record = bytes_at(source, where.number(8, 8), kEndRecord64, "an end record");
+      offset = record.number(48, 8);
+      size = record.number(40, 8);
     }
-    return !error_;
   }
-  void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
-  }
-
-  std::exception_ptr error_;
-};
-
-struct Adapter : caffe2::serialize::ReadAdapterInterface {
-  explicit Adapter(ArchiveSource from) : source(std::move(from)) {}
-  std::size_t size() const override { return static_cast<std::size_t>(source.size); }
-  std::size_t read(std::uint64_t pos, void* buf, std::size_t n, const char*) const override {
-    if (pos > size() || n > size() - pos) return 0;
-    const std::span<std::byte> to(static_cast<std::byte*>(buf), n);
-    return error.hold([&] { source.read(static_cast<std::int64_t>(pos), to); }) ? n : 0;
-  }
-
-  ArchiveSource source;
-  mutable HeldError error;
-};
+  if (size > kMaxDirectory) refuse(source, fmt::format("it has a directory of {} bytes", size));
+  return bytes_at(source, offset, size, "a directory");
+}
 
 PickleValue pickle_ints(const std::vector<std::int64_t>& values) {
   std::vector<PickleValue> items;
@@ -187,66 +121,65 @@ bool read_storage(const PickleValue& value, PickledTensor& tensor) {
 
 }  // namespace
 
-struct ArchiveReader::Zip {
-  explicit Zip(ArchiveSource source) : adapter(std::make_shared<Adapter>(std::move(source))) {}
-
-  std::shared_ptr<Adapter> adapter;
-  std::optional<caffe2::serialize::PyTorchStreamReader> reader{};
-
-  const std::string& name() const { return adapter->source.name; }
-
-  template <class Act>
-  auto guarded(const Act& act) {
-    try {
-      return act();
-    } catch (const c10::Error& e) {
-      adapter->error.rethrow();
-      throw DataError(fmt::format("{} is not an archive of torch.save: {}", name(), e.what_without_backtrace()));
+ArchiveReader::ArchiveReader(ArchiveSource source) : source_(std::move(source)) {
+  const Bytes entries = find_directory(source_);
+  for (std::int64_t at = 0; at + kEntry <= entries.size() && entries.number(at, 4) == 0x02014b50;) {
+    const auto name_size = static_cast<std::int64_t>(entries.number(at + 28, 2));
+    const std::int64_t extra = at + kEntry + name_size;
+    const auto end_of_extra = extra + static_cast<std::int64_t>(entries.number(at + 30, 2));
+    const auto next = end_of_extra + static_cast<std::int64_t>(entries.number(at + 32, 2));
+    if (next > entries.size()) break;
+    std::uint64_t stored = entries.number(at + 20, 4), whole = entries.number(at + 24, 4),
+                  header = entries.number(at + 42, 4);
+    // Of these, the extra field with id 1 has those that need more than 32 bits.
+    for (std::int64_t field = extra; field + 4 <= end_of_extra;) {
+      const bool is_wanted = entries.number(field, 2) == 1;
+      const auto end = field + 4 + static_cast<std::int64_t>(entries.number(field + 2, 2));
+      field += 4;
+      for (std::uint64_t* value : {&whole, &stored, &header})
+        if (is_wanted && *value == kIn64 && field + 8 <= std::min(end, end_of_extra)) {
+          *value = entries.number(field, 8);
+          field += 8;
+        }
+      field = end;
     }
+    const std::string_view full = entries.text(at + kEntry, name_size), name = full.substr(full.find('/') + 1);
+    if (entries.number(at + 10, 2) != 0 || stored != whole)
+      refuse(source_, fmt::format("the record {} is compressed", in_quotes(full)));
+    if (name != "data.pkl" && !name.starts_with("data/") && whole > kMaxOwnRecord)
+      refuse(source_, fmt::format("the record {} has {} bytes", in_quotes(full), whole));
+    records_.try_emplace(std::string(name), Place{header, whole});
+    at = next;
   }
-};
-
-ArchiveReader::ArchiveReader(ArchiveSource source) : zip_(std::make_unique<Zip>(std::move(source))) {
-  check_directory(zip_->adapter->source);
-  zip_->guarded([&] { zip_->reader.emplace(zip_->adapter); });
 }
 
-ArchiveReader::~ArchiveReader() = default;
-
-ArchiveReader::Record ArchiveReader::record(const std::string& name) {
-  constexpr std::int64_t kLocalHeader = 30, kMethod = 8;
-  const std::int64_t total = zip_->adapter->source.size;
-  const auto inside = [&](std::size_t offset, std::int64_t bytes) {
-    return bytes >= 0 && bytes <= total && offset <= static_cast<std::size_t>(total - bytes);
-  };
-  return zip_->guarded([&] {
-    const std::size_t header = zip_->reader->getRecordHeaderOffset(name);
-    const std::size_t offset = zip_->reader->getRecordOffset(name);
-    const auto size = static_cast<std::int64_t>(zip_->reader->getRecordSize(name));
-    if (!inside(header, kLocalHeader) || !inside(offset, size))
-      throw DataError(fmt::format("{}: the record '{}' points outside of the archive", zip_->name(), name));
-    std::array<std::byte, kLocalHeader> bytes{};
-    zip_->adapter->source.read(static_cast<std::int64_t>(header), bytes);
-    if (bytes[kMethod] != std::byte{0} || bytes[kMethod + 1] != std::byte{0})
-      throw DataError(
-          fmt::format("{}: the record '{}' is compressed, which torch.save never does", zip_->name(), name));
-    return Record{static_cast<std::int64_t>(offset), size};
-  });
+ArchiveReader::Record ArchiveReader::record(const std::string& name) const {
+  constexpr std::uint64_t kLocalHeader = 30;
+  const auto found = records_.find(name);
+  if (found == records_.end()) refuse(source_, fmt::format("it has no record {}", in_quotes(name)));
+  const auto [header, size] = found->second;
+  const Bytes local = bytes_at(source_, header, kLocalHeader, "a record");
+  const std::uint64_t offset = header + kLocalHeader + local.number(26, 2) + local.number(28, 2);
+  const auto total = static_cast<std::uint64_t>(source_.size);
+  if (offset > total || size > total - offset)
+    refuse(source_, fmt::format("the record {} points outside of it", in_quotes(name)));
+  if (local.number(8, 2) != 0) refuse(source_, fmt::format("the record {} is compressed", in_quotes(name)));
+  return {static_cast<std::int64_t>(offset), static_cast<std::int64_t>(size)};
 }
 
-PickleValue ArchiveReader::value() {
+PickleValue ArchiveReader::value() const {
   const auto text_of = [&](const std::string& name) {
     const Record at = record(name);
     if (at.size > kMaxPickle)
-      throw DataError(fmt::format("{}: the record '{}' has {}, more than any valid record", zip_->name(), name,
+      throw DataError(fmt::format("{}: the record '{}' has {}, more than any valid record", source_.name, name,
                                   readable_bytes(at.size)));
     std::string text(static_cast<std::size_t>(at.size), '\0');
-    zip_->adapter->source.read(at.offset, std::as_writable_bytes(std::span(text)));
+    source_.read(at.offset, std::as_writable_bytes(std::span(text)));
     return text;
   };
-  if (zip_->guarded([&] { return zip_->reader->hasRecord("byteorder"); }) && text_of("byteorder") != "little")
-    throw DataError(fmt::format("{} was written on a machine with another byte order", zip_->name()));
-  return read_pickle(text_of("data.pkl"), zip_->name(), kNames);
+  if (records_.contains("byteorder") && text_of("byteorder") != "little")
+    throw DataError(fmt::format("{} was written on a machine with another byte order", source_.name));
+  return read_pickle(text_of("data.pkl"), source_.name, kNames);
 }
 
 std::optional<PickledTensor> as_tensor(const PickleValue& value) {
@@ -279,10 +212,15 @@ void write_archive(const PickleValue& value, std::optional<std::span<const std::
                    const ArchiveSink& sink) {
   const std::string pickle = write_pickle(value);
   constexpr std::string_view kByteOrder = "little";
-  HeldError error;
-  // After an error the rest is discarded: PyTorchStreamWriter's destructor ends the program if a write fails.
+  std::exception_ptr error;
+  // libtorch calls this from C, which exceptions must not cross. After an error the rest is discarded:
+  // PyTorchStreamWriter's destructor ends the program if a write fails.
   const auto write = [&](const void* data, std::size_t n) {
-    error.hold([&] { sink({static_cast<const std::byte*>(data), n}); });
+    try {
+      if (!error) sink({static_cast<const std::byte*>(data), n});
+    } catch (...) {
+      error = std::current_exception();
+    }
     return n;
   };
   {
@@ -293,7 +231,7 @@ void write_archive(const PickleValue& value, std::optional<std::span<const std::
     if (storage) writer.writeRecord("data/0", storage->data(), storage->size());
     writer.writeEndOfFile();
   }
-  error.rethrow();
+  if (error) std::rethrow_exception(error);
 }
 
 std::string write_archive(const PickleValue& value) {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,18 +26,20 @@ struct ArchiveSource {
 class ArchiveReader {
  public:
   explicit ArchiveReader(ArchiveSource source);
-  ~ArchiveReader();
 
-  PickleValue value();  // of the pickle, which may contain the names that Megatron stores
+  PickleValue value() const;  // of the pickle, which may contain the names that Megatron stores
 
   struct Record {
     std::int64_t offset = 0, size = 0;  // in the source
   };
-  Record record(const std::string& name);
+  Record record(const std::string& name) const;
 
  private:
-  struct Zip;
-  std::unique_ptr<Zip> zip_;
+  struct Place {
+    std::uint64_t header, size;  // as the directory claims
+  };
+  ArchiveSource source_;
+  std::map<std::string, Place> records_;  // by name, without the archive's own folder
 };
 
 // A tensor in a pickle.

@@ -76,8 +76,6 @@ using WordCache = std::unordered_map<std::string, std::vector<int>, WordHash, st
 constexpr std::size_t kMostWords = 1 << 15, kLongestWord = 256;
 
 constexpr int kNoRank = std::numeric_limits<int>::max();
-// Scanning all pairs for each merge is faster than a queue up to about this many characters.
-constexpr std::size_t kLongestScanned = 64;
 
 std::pair<std::string, std::string> read_merge(const JsonPlace& place) {
   if (place.value().is_array() && place.value().size() == 2)
@@ -107,11 +105,6 @@ class Bpe {
     byte_fallback_ = place["byte_fallback"].boolean_or(false);
     fuse_unknown_ = place["fuse_unk"].boolean_or(false);
     ignore_merges_ = place["ignore_merges"].boolean_or(false);
-    for (std::uint32_t code = 0; code < short_characters_.size(); ++code) {
-      std::string character;
-      append_utf8(character, code);
-      short_characters_[code] = vocabulary_.find(character).value_or(-1);
-    }
     read_merges(place["merges"]);
   }
 
@@ -170,10 +163,7 @@ class Bpe {
       ids.push_back(*whole);
     } else {
       split_characters(word, ids);
-      if (ids.size() <= kLongestScanned)
-        merge_short(ids);
-      else
-        merge_long(ids);
+      merge(ids);
     }
     out.insert(out.end(), ids.begin(), ids.end());
     if (cache.size() == kMostWords) cache.clear();
@@ -193,7 +183,8 @@ class Bpe {
       const bool is_first = at == 0;
       at += character.size();
       const bool is_last = at >= word.size();
-      if (const auto id = id_of_character(character, is_first, is_last)) {
+      const bool is_plain = (is_first || prefix_.empty()) && (!is_last || suffix_.empty());
+      if (const auto id = vocabulary_.find(is_plain ? character : decorated(character, is_first, is_last))) {
         flush();
         ids.push_back(*id);
       } else if (!byte_fallback_ || !append_bytes(character, is_first, is_last, ids)) {
@@ -212,17 +203,6 @@ class Bpe {
     return fmt::format("{}{}{}", is_first ? "" : prefix_, character, is_last ? suffix_ : "");
   }
 
-  std::optional<int> id_of_character(std::string_view character, bool is_first, bool is_last) const {
-    if ((!is_first && !prefix_.empty()) || (is_last && !suffix_.empty()))
-      return vocabulary_.find(decorated(character, is_first, is_last));
-    if (character.size() > 2) return vocabulary_.find(character);
-    const auto first = static_cast<unsigned char>(character[0]);
-    const std::size_t code =
-        character.size() == 1 ? first : (first & 0x1fu) << 6 | (static_cast<unsigned char>(character[1]) & 0x3fu);
-    const int id = short_characters_[code];
-    return id < 0 ? std::nullopt : std::optional(id);
-  }
-
   bool append_bytes(std::string_view character, bool is_first, bool is_last, std::vector<int>& ids) const {
     const std::size_t before = ids.size();
     for (const char byte : decorated(character, is_first, is_last)) {
@@ -236,23 +216,7 @@ class Bpe {
     return true;
   }
 
-  void merge_short(std::vector<int>& ids) const {
-    std::vector<Merge> pairs;  // of each token and the next
-    for (std::size_t i = 0; i + 1 < ids.size(); ++i) pairs.push_back(merge_of(ids[i], ids[i + 1]));
-    while (!pairs.empty()) {
-      const auto best = std::ranges::min_element(pairs, {}, &Merge::rank);
-      if (best->rank == kNoRank) break;
-      const auto at = best - pairs.begin();
-      const auto id = ids.begin() + at;
-      *id = best->product;
-      ids.erase(id + 1);
-      pairs.erase(best);
-      if (at > 0) pairs[static_cast<std::size_t>(at) - 1] = merge_of(id[-1], *id);
-      if (at < std::ssize(pairs)) pairs[at] = merge_of(*id, id[1]);
-    }
-  }
-
-  void merge_long(std::vector<int>& ids) const {
+  void merge(std::vector<int>& ids) const {
     // Rank, place of the left token, ids of both, id of the product.
     using Candidate = std::tuple<int, std::size_t, int, int, int>;
     constexpr int kMerged = -1;
@@ -287,7 +251,6 @@ class Bpe {
 
   const Vocabulary& vocabulary_;
   std::unordered_map<std::uint64_t, Merge> merges_;  // of pairs of ids
-  std::array<int, 0x800> short_characters_;          // ids of characters of one or two bytes; -1: none
   std::string unknown_token_, where_;
   std::optional<int> unknown_id_;
   std::string prefix_, suffix_;  // of tokens inside a word, and at its end
