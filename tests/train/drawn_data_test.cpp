@@ -254,10 +254,10 @@ TEST(BalancedDrawnData, HasMoreEvenMicrobatches) {
 
 // --- pictures whose header is fine and whose pixels are not
 
-bool decodes(SampleReader& reader, const SampleRef& ref, const StoredPicture& picture) {
+bool decodes(SampleReader& reader, const SampleRef& ref, const StoredPart& picture) {
   try {
     const std::string bytes = reader.read_bytes(ref, picture.offset, picture.size);
-    decode(Picture{picture.name, bytes}.file(), picture.name);
+    decode(SamplePart{picture.name, bytes}.file(), picture.name);
     return true;
   } catch (const DataError&) {
     return false;
@@ -275,7 +275,7 @@ std::vector<double> tokens_of_good_samples() {
     for (int i = 0; i < kGlobalBatch; ++i)
       for (const ReadSample& sample : lanes.next(0))
         if (std::all_of(sample.pictures.begin(), sample.pictures.end(),
-                        [&](const StoredPicture& picture) { return decodes(set->reader, sample.ref, picture); }))
+                        [&](const StoredPart& picture) { return decodes(set->reader, sample.ref, picture); }))
           count += static_cast<double>(std::count_if(sample.tokens.targets.begin() + 1, sample.tokens.targets.end(),
                                                      [](int target) { return target != kIgnoredTarget; }));
   return tokens;

@@ -85,13 +85,6 @@ bool takes_pictures(const LaneSetOptions& options, const std::string& encoder) {
   return options.vision && options.vision->encoder == encoder;
 }
 
-// Among options.media; its number if none takes pictures.
-std::size_t picture_encoder(const LaneSetOptions& options) {
-  return static_cast<std::size_t>(
-      std::ranges::find_if(options.media, [&](const auto& media) { return takes_pictures(options, media.encoder); }) -
-      options.media.begin());
-}
-
 // What readers share.
 struct LaneSource {
   std::shared_ptr<const LaneSet> set;
@@ -121,7 +114,7 @@ class ReaderPacks {
   }
 
   // The positions of the first language replica that has any of `own`.
-  std::vector<ReplicaLanes::Position> positions() const {
+  auto positions() const {
     return lanes_.positions(static_cast<int>(samples_.own.begin / per_replica_ - replicas_.begin));
   }
 
@@ -150,10 +143,13 @@ class ReaderPacks {
   void read_step() {
     std::vector<Pack> packs;
     std::vector<SampleSizes> sizes;
+    const LaneSetOptions& options = set_->options;
+    const auto pictures =
+        std::ranges::find_if(options.media, [&](const auto& each) { return takes_pictures(options, each.encoder); });
     for (int microbatch = 0; microbatch < samples_.microbatches; ++microbatch)
       for (Pack& pack : read()) {
         sizes.push_back(
-            sizes_of(pack, set_->options.sequence_length, set_->options.media.size(), picture_encoder(set_->options)));
+            sizes_of(pack, options.sequence_length, options.media.size(), pictures - options.media.begin()));
         packs.push_back(std::move(pack));
       }
     const std::vector<std::int64_t> order = balance_->order(sizes, per_replica_, samples_.microbatches);
@@ -306,7 +302,7 @@ SequenceIdentity identity_of(const Pack& pack) {
     add_text(bytes, sample.key);
     add(bytes, sample.tokens.ids.size());
     for (const int id : sample.tokens.ids) add(bytes, static_cast<std::uint64_t>(id));
-    for (const StoredPicture& picture : sample.pictures) {
+    for (const StoredPart& picture : sample.pictures) {
       add(bytes, picture.offset);
       add(bytes, picture.size);
     }

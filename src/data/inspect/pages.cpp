@@ -24,7 +24,7 @@ constexpr int kSmallSide = 160;            // narrower pictures are shown enlarg
 constexpr std::size_t kMostTokens = 4000;  // shown of a sample
 constexpr std::size_t kMostPictures = 8;
 
-std::string data_uri(const Picture& picture, const ImageHeader& header) {
+std::string data_uri(const SamplePart& picture, const ImageHeader& header) {
   if (picture.bytes.size() <= kMostPictureBytes) {
     constexpr const char* kTypes[] = {"jpeg", "png", "webp"};
     return fmt::format("data:image/{};base64,{}", kTypes[static_cast<int>(header.format)], base64(picture.bytes));
@@ -47,7 +47,7 @@ std::string grid_svg(const CellGrid& cells, const char* kind) {
 }
 
 // The frame is as wide as a column, and not higher than 18 lines.
-std::string frame_html(const Picture& picture, const ImageHeader& header, const std::string& overlay) {
+std::string frame_html(const SamplePart& picture, const ImageHeader& header, const std::string& overlay) {
   const PixelSize size = header.oriented();
   return fmt::format(
       "<div class=frame style=\"width:min(100%,18rem*{0}/{1})\"><img alt=\"\"{2} style=\"aspect-ratio:{0}/{1}\" "
@@ -55,7 +55,7 @@ std::string frame_html(const Picture& picture, const ImageHeader& header, const 
       size.width, size.height, size.width < kSmallSide ? " class=small" : "", data_uri(picture, header), overlay);
 }
 
-std::string picture_html(const Picture& picture, const std::vector<MediaPlan>& inputs,
+std::string picture_html(const SamplePart& picture, const std::vector<MediaPlan>& inputs,
                          const std::optional<VisionInput>& vision) {
   const ImageHeader header = read_header(picture.file(), picture.name);
   const PixelSize size = header.oriented();
@@ -270,7 +270,7 @@ std::string answer_html(const LaneSet& set, const ModelAnswer& answer) {
   std::string pictures;
   if (answer.pictures > 0) try {
       const Sample sample = set.reader.read(answer.ref);
-      for (const Picture& picture : conversation_of(set, sample, answer.ref).pictures)
+      for (const SamplePart& picture : conversation_of(set, sample, answer.ref).pictures)
         pictures += picture_html(picture);
       pictures = "<div class=pictures>" + pictures + "</div>";
     } catch (const DataError& e) {
@@ -288,7 +288,7 @@ constexpr std::pair<AnswersOf, const char*> kKinds[] = {{AnswersOf::SamplesWithP
 
 }  // namespace
 
-std::string picture_html(const Picture& picture) {
+std::string picture_html(const SamplePart& picture) {
   return frame_html(picture, read_header(picture.file(), picture.name), "");
 }
 

@@ -144,7 +144,7 @@ std::string show_skipped(const BadSamples& bad);
 // Never throws for a damaged sample; the view then says what is wrong.
 std::string sample_html(const SurveySources& sources, const std::optional<VisionInput>& vision, const SampleRef& ref);
 // A picture alone. DataError if its header is damaged.
-std::string picture_html(const Picture& picture);
+std::string picture_html(const SamplePart& picture);
 // `samples`: as sample_html wrote them.
 std::string survey_page(const SurveyReport& report, const std::vector<std::string>& samples);
 

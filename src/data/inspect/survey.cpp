@@ -58,7 +58,7 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
     Conversation conversation = read_conversation(sample, sources.blend.leaves[ref.leaf].spec, sources.data.fields);
     look.fields = fields_of(conversation);
     look.unused = sources.sequences ? sources.sequences->unused_fields(conversation) : conversation.unused;
-    for (const Picture& picture : conversation.pictures) {
+    for (const SamplePart& picture : conversation.pictures) {
       look.pictures.push_back(read_header(picture.file(), picture.name));
       if (sources.decodes) decode(picture.file(), picture.name);
     }
@@ -208,8 +208,8 @@ class PhaseMeter {
     lap(Reading);
     Conversation conversation = read_conversation(sample, set_.blend->leaves[ref.leaf].spec, set_.options.data.fields);
     lap(Parsing);
-    const std::vector<Picture> pictures = conversation.pictures;
-    for (const Picture& picture : pictures) read_header(picture.file(), picture.name);
+    const std::vector<SamplePart> pictures = conversation.pictures;
+    for (const SamplePart& picture : pictures) read_header(picture.file(), picture.name);
     const double headers = watch.lap();
     seconds(Headers) += headers;
     TokenSequence tokens = set_.sequences.encode(std::move(conversation));

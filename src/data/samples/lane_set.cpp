@@ -144,7 +144,7 @@ class PackStream : public Stream<Pack> {
       if (set_.bad->says_unused())
         set_.bad->add_unused(set_.sequences.unused_fields(conversation), in_quotes(sample.key), shard);
       ReadSample read = {.ref = ref, .shard = &shard, .key = sample.key, .stored_bytes = sample.stored_bytes()};
-      for (const Picture& picture : conversation.pictures)
+      for (const SamplePart& picture : conversation.pictures)
         read.pictures.push_back({picture.name, picture.offset, picture.bytes.size()});
       read.tokens = set_.sequences.encode(std::move(conversation));
       const std::int64_t length = std::ssize(read.tokens.ids);
@@ -280,10 +280,10 @@ Pack ReplicaLanes::next(int replica) {
                               set_->bad->why_none_is_left()));
 }
 
-std::vector<ReplicaLanes::Position> ReplicaLanes::positions(int replica) const {
-  std::vector<Position> positions;
+std::vector<std::pair<int, std::string>> ReplicaLanes::positions(int replica) const {
+  std::vector<std::pair<int, std::string>> positions;
   for (int i = replica * per_replica_; i < (replica + 1) * per_replica_; ++i)
-    positions.push_back({first_lane_ + i, lanes_[i]->save()});
+    positions.emplace_back(first_lane_ + i, lanes_[i]->save());
   return positions;
 }
 
@@ -419,7 +419,7 @@ bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, const Lane
                                 static_cast<std::size_t>(job.patches) * row_bytes);
   const SampleRef& ref = job.sample->ref;
   try {
-    const StoredPicture& picture = job.sample->pictures[job.inputs.front().picture];
+    const StoredPart& picture = job.sample->pictures[job.inputs.front().picture];
     const std::string bytes = set.reader.read_bytes(ref, picture.offset, picture.size);
     const PictureConfig& config = set.options.data.pictures;
     write_patches(decode_for({picture.name, bytes}, job.inputs, config), job.inputs, config, patch, own);

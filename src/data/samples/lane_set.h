@@ -104,21 +104,14 @@ Packs make_packs(const std::vector<std::int64_t>& lengths, std::int64_t capacity
 // The order in which packs are used: a random one, since packing sorts by length. Depends only on its arguments.
 void shuffle_packs(Packs& packs, std::uint64_t seed, std::uint64_t round);
 
-// Where a picture is. Its bytes are read again when it is decoded, so that buffers of samples stay small.
-struct StoredPicture {
-  std::string name;
-  std::uint64_t offset = 0;  // in the shard
-  std::size_t size = 0;
-};
-
 struct ReadSample {
   SampleRef ref{};
   const Shard* shard = nullptr;  // of the blend
   int lane = 0;
   std::string key{};
   TokenSequence tokens{};
-  std::vector<StoredPicture> pictures{};
-  std::size_t stored_bytes = 0;  // of all its parts
+  std::vector<StoredPart> pictures{};  // read again when they are decoded, so that buffers of samples stay small
+  std::size_t stored_bytes = 0;        // of all its parts
 };
 using Pack = std::vector<ReadSample>;  // one sequence
 
@@ -195,11 +188,7 @@ class ReplicaLanes {
   // The next sequence of a replica, counted from the first one here.
   Pack next(int replica);
 
-  struct Position {
-    int lane;
-    std::string text;
-  };
-  std::vector<Position> positions(int replica) const;  // of its lanes
+  std::vector<std::pair<int, std::string>> positions(int replica) const;  // of its lanes, by their numbers
 
   WorkerPool& pool() { return pool_; }
 

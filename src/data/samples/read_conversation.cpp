@@ -199,7 +199,7 @@ class ConversationBuilder {
             fmt::format("its part {} is sound or video, which no encoder takes from a data set", in_quotes(part.name)));
   }
 
-  // of a list; the others are left out
+  // The first of a list; the others are noted as left out.
   std::string first_answer(const json& value) {
     if (value.is_array() && value.empty()) throw DataError("the list of answers is empty");
     if (value.is_array() && value.size() > 1) leave_out("answers after the first");
@@ -221,7 +221,7 @@ class ConversationBuilder {
     for (const json& turn : turns) add_turn(turn);
   }
 
-  // a list, or a text with one
+  // `tools`: a list, or a text with one.
   void add_tools(const json& tools) {
     if (tools.is_string()) {
       const json parsed = json::parse(tools.get<std::string>(), nullptr, /*allow_exceptions=*/false);
@@ -234,7 +234,7 @@ class ConversationBuilder {
     conversation_.tools = std::make_shared<const json>(tools);
   }
 
-  // texts and pictures in turn, as plain text
+  // Texts and pictures in turn become a plain text.
   void add_sequence(const json& sequence) {
     if (!sequence.is_array()) throw DataError("the sequence is not a list");
     say("", text_of_fragments(sequence));
@@ -245,7 +245,7 @@ class ConversationBuilder {
     say("assistant", std::move(answer));
   }
 
-  // of pictures, which may be added later
+  // The pictures may be added later.
   void add_caption(std::string caption) {
     has_caption_ = true;
     add_answer("", std::move(caption));
@@ -270,7 +270,7 @@ class ConversationBuilder {
   // A part, or a name or a list of names of parts. False, and without effect, if the turns name other pictures.
   bool add_pictures(const SamplePart* part) {
     if (turns_name_pictures()) return is_same_list(part->name);
-    add_part(*part);
+    conversation_.pictures.push_back(*part);
     return true;
   }
 
@@ -285,7 +285,7 @@ class ConversationBuilder {
     return std::visit([&](const auto& pictures) { return add_pictures(pictures); }, value);
   }
 
-  // unless turns have names or lists
+  // Unless turns have names or lists.
   void add_all_pictures() {
     if (turns_name_pictures() || turns_have_lists_) return;
     for (const SamplePart& part : sample_.parts) {
@@ -293,14 +293,14 @@ class ConversationBuilder {
         throw DataError(fmt::format(
             "its part {} is a picture in a format that Braid does not read; convert it to JPEG, PNG or WebP",
             in_quotes(part.name)));
-      if (is_picture(part)) add_part(part);
+      if (is_picture(part)) conversation_.pictures.push_back(part);
     }
   }
 
   // Pictures without a tag come first, in the first turn of the user.
   Conversation finish() {
     std::vector<ChatTurn>& turns = conversation_.turns;
-    const std::vector<Picture>& pictures = conversation_.pictures;
+    const std::vector<SamplePart>& pictures = conversation_.pictures;
     if (turns.empty()) throw DataError(fmt::format("the sample has neither turns nor text; {}", part_names(sample_)));
     // Such a tag is the place of a video or a sound. An answer, a tool or a plain text may speak of HTML.
     for (const ChatTurn& turn : turns)
@@ -321,7 +321,8 @@ class ConversationBuilder {
         std::ranges::find_if(turns, [](const ChatTurn& turn) { return turn.role == "user" || turn.role.empty(); });
     if (asked != turns.end()) asked->text.insert(0, tags(pictures.size() - places));
     for (const SamplePart& part : sample_.parts)
-      if (!contains(used_parts_, part.name) && std::ranges::find(pictures, part.name, &Picture::name) == pictures.end())
+      if (!contains(used_parts_, part.name) &&
+          std::ranges::find(pictures, part.name, &SamplePart::name) == pictures.end())
         leave_out("part " + part.name);
     for (const std::string& name : sample_.replaced) leave_out(fmt::format("part {} before another {}", name, name));
     return std::move(conversation_);
@@ -437,8 +438,6 @@ class ConversationBuilder {
     return places == 0 ? tags(names.size()) : "";
   }
 
-  void add_part(const SamplePart& part) { conversation_.pictures.push_back({part.name, part.bytes, part.offset}); }
-
   // `names`: all that the sample has. One name and one picture belong together, whatever they are called.
   void add_named(const std::vector<std::string>& names) {
     const bool is_one = std::ranges::all_of(names, [&](const auto& name) { return name == names[0]; });
@@ -453,7 +452,7 @@ class ConversationBuilder {
       if (first != name)
         throw DataError(fmt::format("its pictures {} and {} would both be its part {}; {}", in_quotes(first),
                                     in_quotes(name), in_quotes(part->name), part_names(sample_)));
-      add_part(*part);
+      conversation_.pictures.push_back(*part);
     }
   }
 

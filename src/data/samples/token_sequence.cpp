@@ -85,7 +85,7 @@ std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& 
   return plans;
 }
 
-Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config) {
+Image decode_for(const SamplePart& picture, std::span<const MediaPlan> inputs, const PictureConfig& config) {
   DecodeOptions options = {.orient = config.orient};
   if (config.scaled_decode) {
     PixelSize largest;
@@ -206,7 +206,7 @@ TokenSequence SequenceMaker::encode(Conversation conversation) const {
   if (!conversation.pictures.empty()) {
     if (!vision_) throw DataError("the sample has pictures, but the model has no encoder for them");
     std::vector<PixelSize> sizes;
-    for (const Picture& picture : conversation.pictures) {
+    for (const SamplePart& picture : conversation.pictures) {
       const ImageHeader header = read_header(picture.file(), picture.name);
       sizes.push_back(config_.pictures.orient ? header.oriented() : header.stored);
     }

@@ -28,21 +28,11 @@ namespace braid {
 
 inline constexpr std::string_view kPictureTag = "<image>";  // marks the place of a picture in a text
 
-struct Picture {
-  std::string name;          // of the part, for messages
-  std::string_view bytes;    // the file; valid as long as the sample
-  std::uint64_t offset = 0;  // of these bytes in the shard
-
-  std::span<const std::uint8_t> file() const {
-    return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
-  }
-};
-
 struct Conversation {
   std::vector<ChatTurn> turns{};
-  std::vector<Picture> pictures{};    // in the order of their tags
-  TemplateInput tools{};              // a list of what the assistant may call
-  std::vector<std::string> unused{};  // names of the sample's keys and parts that nothing here reads
+  std::vector<SamplePart> pictures{};  // in the order of their tags
+  TemplateInput tools{};               // a list of what the assistant may call
+  std::vector<std::string> unused{};   // names of the sample's keys and parts that nothing here reads
 };
 
 // The fields that the recipe maps, by key.
@@ -98,7 +88,7 @@ std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& 
                                                   const PictureConfig& config, const VisionInput& vision);
 
 // The picture at the size at which its inputs are made from it. DataError if it is damaged.
-Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config);
+Image decode_for(const SamplePart& picture, std::span<const MediaPlan> inputs, const PictureConfig& config);
 
 // Writes the patches of all inputs that one picture becomes, one input after the other, into `rows`, [patches,
 // 3 * patch * patch].

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -162,9 +163,19 @@ struct Shard {
 };
 
 struct SamplePart {
-  std::string name;  // "jpg", "left.png"; of a JSONL line, "json"
-  std::string_view bytes;
+  std::string name;          // "jpg", "left.png"; of a JSONL line, "json"
+  std::string_view bytes;    // valid as long as the sample
   std::uint64_t offset = 0;  // in the shard
+
+  std::span<const std::uint8_t> file() const {
+    return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
+  }
+};
+
+// A part without its bytes.
+struct StoredPart {
+  std::string name{};
+  std::uint64_t offset = 0, size = 0;  // of its content, in the shard
 };
 
 struct Sample {
@@ -214,13 +225,9 @@ class OpenShard {
 };
 
 struct ScannedSample {
-  struct Part {
-    std::string name;
-    std::uint64_t offset = 0, size = 0;  // of its content
-  };
   std::string key;
   std::uint64_t begin = 0, end = 0;  // in the file, headers included
-  std::vector<Part> parts{};
+  std::vector<StoredPart> parts{};
 };
 
 // Finds the samples of a tar file by walking through its headers, and calls `on_sample` for each, in order. DataError

@@ -19,7 +19,7 @@ using testing::Parts;
 std::string said(const Conversation& conversation) {
   std::string all;
   for (const ChatTurn& turn : conversation.turns) all += fmt::format("{}: {} | ", turn.role, turn.text);
-  for (const Picture& picture : conversation.pictures) all += fmt::format("[{}={}]", picture.name, picture.bytes);
+  for (const SamplePart& picture : conversation.pictures) all += fmt::format("[{}={}]", picture.name, picture.bytes);
   return all;
 }
 
