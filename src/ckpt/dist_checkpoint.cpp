@@ -51,13 +51,6 @@ bool is_contiguous(const PickledTensor& tensor) {
   return true;
 }
 
-bool is_inside(const Slab& box, const std::vector<std::int64_t>& shape) {
-  if (box.begin.size() != shape.size() || box.size.size() != shape.size()) return false;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim)
-    if (box.begin[dim] < 0 || box.begin[dim] > shape[dim] || box.size[dim] > shape[dim] - box.begin[dim]) return false;
-  return true;
-}
-
 // Empty if they do not intersect.
 Slab intersection(const Slab& a, const Slab& b) {
   Slab common = a;
@@ -481,11 +474,8 @@ void DistWriter::add_tensor(const std::string& key, const std::vector<std::int64
                             const std::vector<std::int64_t>& begin, const at::Tensor& data) {
   BRAID_CHECK(data.is_cpu() && data.is_contiguous(), "the data of {} must be contiguous and on the CPU", key);
   const std::vector<std::int64_t> size = data.sizes().vec();
-  BRAID_CHECK(begin.size() == shape.size() && size.size() == shape.size(), "a box of {} at {} in {} {}",
-              shape_text(size), shape_text(begin), key, shape_text(shape));
-  for (std::size_t dim = 0; dim < shape.size(); ++dim)
-    BRAID_CHECK(begin[dim] >= 0 && begin[dim] + size[dim] <= shape[dim], "a box of {} at {} in {} {}", shape_text(size),
-                shape_text(begin), key, shape_text(shape));
+  BRAID_CHECK(is_inside({begin, size}, shape), "a box of {} at {} in {} {}", shape_text(size), shape_text(begin), key,
+              shape_text(shape));
   const StoredDtype dtype = stored_dtype(data.scalar_type());
   DistTensor& tensor = metadata_.tensors.try_emplace(key, DistTensor{.dtype = dtype, .shape = shape}).first->second;
   BRAID_CHECK(tensor.dtype == dtype && tensor.shape == shape, "{} has chunks of different tensors", key);

@@ -202,13 +202,7 @@ class MetadataReader {
       fail(fmt::format("a chunk of {} is not a ChunkStorageMetadata", in_quotes(key)));
     StoredChunk chunk{.begin = sizes(field(value, "offsets"), "the offset of a chunk"),
                       .size = sizes(field(value, "sizes"), "the size of a chunk")};
-    const auto outside = [&] {
-      if (chunk.begin.size() != tensor.shape.size() || chunk.size.size() != tensor.shape.size()) return true;
-      for (std::size_t i = 0; i < tensor.shape.size(); ++i)
-        if (chunk.begin[i] > tensor.shape[i] || chunk.size[i] > tensor.shape[i] - chunk.begin[i]) return true;
-      return false;
-    };
-    if (outside())
+    if (!is_inside({chunk.begin, chunk.size}, tensor.shape))
       fail(fmt::format("{} of shape {} has an invalid chunk {} at {}", in_quotes(key), shape_text(tensor.shape),
                        shape_text(chunk.size), shape_text(chunk.begin)));
     chunk.part = take_part({key, chunk.begin});
@@ -226,8 +220,7 @@ class MetadataReader {
 
 // Pickles of Python's data classes: created without arguments, then given their fields.
 PickleValue object_with(const PickleValue& type, PickleValue state) {
-  return std::make_shared<const PickleNode>(
-      PickleNode{PickleObject{.type = type, .state = std::move(state), .by_new = true}});
+  return pickle(PickleObject{.type = type, .state = std::move(state), .by_new = true});
 }
 
 class MetadataWriter {
@@ -250,12 +243,11 @@ class MetadataWriter {
                                             {"load_id", none_},
                                             {"modules", pickle_list({})}}));
     return write_pickle(
-        object_with(global("Metadata"),
-                    pickle_dict({{"state_dict_metadata", pickle_dict(std::move(keys))},
-                                 {"planner_data", none_},
-                                 {"storage_data", std::make_shared<const PickleNode>(PickleNode{std::move(places)})},
-                                 {"storage_meta", storage_meta},
-                                 {"version", pickle("1.0.0")}})));
+        object_with(global("Metadata"), pickle_dict({{"state_dict_metadata", pickle_dict(std::move(keys))},
+                                                     {"planner_data", none_},
+                                                     {"storage_data", pickle(std::move(places))},
+                                                     {"storage_meta", storage_meta},
+                                                     {"version", pickle("1.0.0")}})));
   }
 
  private:
@@ -439,6 +431,13 @@ void merge(DistMetadata& into, const DistMetadata& other) {
   for (const auto& [key, part] : other.objects)
     if (into.tensors.count(key) || !into.objects.try_emplace(key, part).second)
       throw DataError(fmt::format("the object {} occurs twice, also in {}", in_quotes(key), in_quotes(part.file)));
+}
+
+bool is_inside(const Slab& box, const std::vector<std::int64_t>& shape) {
+  if (box.begin.size() != shape.size() || box.size.size() != shape.size()) return false;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim)
+    if (box.begin[dim] < 0 || box.begin[dim] > shape[dim] || box.size[dim] > shape[dim] - box.begin[dim]) return false;
+  return true;
 }
 
 std::vector<Slab> slabs_of(const std::vector<std::int64_t>& shape, std::int64_t most_elements) {

@@ -63,6 +63,7 @@ inline bool is_sharded_object(std::string_view key) { return key.find("/shard_")
 struct Slab {
   std::vector<std::int64_t> begin, size;
 };
+bool is_inside(const Slab& box, const std::vector<std::int64_t>& shape);
 
 // Boxes of at most `most_elements`, in memory order: rows of the first dimension and, only if one row is too large,
 // rows of the next. A tensor without elements is one slab.

@@ -76,23 +76,6 @@ at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int6
   return aligned;
 }
 
-// row_runs() ends a run at every step of an outer dimension, even if the next run is adjacent.
-std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardCoordinates& coordinates) {
-  std::vector<RowRun> joined;
-  const std::vector<std::int64_t> shape = local_shape(spec, coordinates);
-  for (const Box& box : shard_boxes(spec, coordinates))
-    for (const RowRun& run : row_runs(box, spec.shape, shape)) {
-      RowRun* last = joined.empty() ? nullptr : &joined.back();
-      if (last && last->global_row + last->rows == run.global_row && last->local_row + last->rows == run.local_row &&
-          last->global_column == run.global_column && last->local_column == run.local_column &&
-          last->columns == run.columns)
-        last->rows += run.rows;
-      else
-        joined.push_back(run);
-    }
-  return joined;
-}
-
 }  // namespace
 
 ForeignTensor whole_parameter(std::string name, std::vector<std::int64_t> shape, std::string param) {
@@ -168,20 +151,19 @@ void load_shard(const ParamSpec& spec, const ShardCoordinates& coordinates, cons
   const auto [local_rows, local_columns] = rows_and_columns(local.sizes().vec());
   at::Tensor rows = local.view({local_rows, local_columns});
   std::int64_t filled = 0;
-  for (const RowRun& run : joined_runs(spec, coordinates))
-    for (const ForeignTensor& tensor : tensors) {
-      const StoredTensor& from = stored(tensor, source);
-      for (const RowCopy& copy : tensor.rows) {
-        const std::int64_t begin = std::max(run.global_row, copy.param_row);
-        const std::int64_t count = std::min(run.global_row + run.rows, copy.param_row + copy.rows) - begin;
-        if (count <= 0) continue;
-        const at::Tensor read = stored_rows(from, copy.foreign_row + begin - copy.param_row, count);
-        rows.narrow(0, run.local_row + begin - run.global_row, count)
-            .narrow(1, run.local_column, run.columns)
-            .copy_(read.narrow(1, run.global_column, run.columns));
-        filled += count * run.columns;
-      }
-    }
+  for (const Box& box : shard_boxes(spec, coordinates))
+    for (const RowRun& run : row_runs(box, spec.shape, local.sizes().vec()))
+      for (const ForeignTensor& tensor : tensors)
+        for (const RowCopy& copy : tensor.rows) {
+          const std::int64_t begin = std::max(run.global_row, copy.param_row);
+          const std::int64_t count = std::min(run.global_row + run.rows, copy.param_row + copy.rows) - begin;
+          if (count <= 0) continue;
+          const std::int64_t first = copy.foreign_row + begin - copy.param_row;
+          rows.narrow(0, run.local_row + begin - run.global_row, count)
+              .narrow(1, run.local_column, run.columns)
+              .copy_(stored_rows(stored(tensor, source), first, count).narrow(1, run.global_column, run.columns));
+          filled += count * run.columns;
+        }
   BRAID_CHECK_EQ(filled, local.numel(), "elements loaded into {}", spec.name);
 }
 

@@ -201,11 +201,10 @@ std::optional<PickledTensor> as_tensor(const PickleValue& value) {
 PickleValue pickle_tensor(const PickledTensor& tensor) {
   const PickleValue id = pickle_tuple({pickle("storage"), pickle_global("torch", names_of(tensor.dtype).storage),
                                        pickle(tensor.storage), pickle("cpu"), pickle(tensor.storage_elements)});
-  const PickleValue persistent = std::make_shared<const PickleNode>(PickleNode{PicklePersistent{id}});
   const PickleValue no_hooks = pickle_call(pickle_global("collections", "OrderedDict"), {});
   return pickle_call(pickle_global("torch._utils", "_rebuild_tensor_v2"),
-                     {persistent, pickle(tensor.storage_offset), pickle_ints(tensor.shape), pickle_ints(tensor.strides),
-                      pickle(false), no_hooks});
+                     {pickle(PicklePersistent{id}), pickle(tensor.storage_offset), pickle_ints(tensor.shape),
+                      pickle_ints(tensor.strides), pickle(false), no_hooks});
 }
 
 void write_archive(const PickleValue& value, std::optional<std::span<const std::byte>> storage,
