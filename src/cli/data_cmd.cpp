@@ -124,7 +124,7 @@ void prepare(const PrepareCommand& command) {
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
   if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");
-  if (!writes_key_index())
+  if (!prepared.has_key_index)
     fmt::print("note: this braid was built without SQLite, so there is no index.sqlite for look-ups by key\n");
 }
 

@@ -146,6 +146,7 @@ std::string make_uuid() {
 
 class KeyIndex {
  public:
+  static constexpr bool kIsStored = true;
   // Written beside `path` and renamed to it by commit(). `shards`: their names, by number.
   KeyIndex(const fs::path& path, const std::vector<std::string>& shards)
       : path_(path),
@@ -230,6 +231,7 @@ class KeyIndex {
 #else
 class KeyIndex {
  public:
+  static constexpr bool kIsStored = false;
   KeyIndex(const fs::path&, const std::vector<std::string>& shards) : shards_(shards) {}
   void add(std::uint32_t shard, std::int64_t, const ScannedSample& sample) {
     const auto [known, is_new] = shard_of_key_.emplace(sample.key, shard);
@@ -312,13 +314,6 @@ ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::
     if (request.progress) request.progress(i + 1, std::ssize(shards));
   }
   return scanned;
-}
-
-std::string info_json(const std::vector<std::string>& shards, const ScannedShards& scanned) {
-  Json info = {{"shard_counts", Json::object()}};
-  for (const std::string& shard : shards)
-    info["shard_counts"].get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
-  return info.dump(2) + "\n";
 }
 
 // Readers refuse a split with such a shard.
@@ -498,14 +493,6 @@ std::vector<std::string> prepare_warnings(const PrepareRequest& request, const S
 
 }  // namespace
 
-bool writes_key_index() {
-#ifdef BRAID_HAS_SQLITE
-  return true;
-#else
-  return false;
-#endif
-}
-
 Prepared prepare_data_set(const PrepareRequest& request) {
   check_request(request);
   if (request.path.ends_with(".jsonl")) return prepare_lines(request);
@@ -540,14 +527,18 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   Prepared result{.shards = std::ssize(shards),
                   .parts = {scanned.parts.begin(), scanned.parts.end()},
                   .kept_splits = keeps_splits,
+                  .has_key_index = KeyIndex::kIsStored,
                   .warnings = prepare_warnings(request, splits, scanned)};
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
-  const std::string info = info_json(shards, scanned);
+  Json counts = Json::object();
+  for (const std::string& shard : shards) {
+    counts.get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
+    result.samples += scanned.counts.at(shard);
+  }
+  const std::string info = Json({{"shard_counts", std::move(counts)}}).dump(2) + "\n";
   write_file(info_path, info);
   if (has_info_yaml) write_file(info_yaml_path, info);  // readers may prefer it
-
-  for (const auto& [shard, count] : scanned.counts) result.samples += count;
   count_splits(request.path, splits, included, result);
   return result;
 }

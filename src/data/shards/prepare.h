@@ -36,6 +36,7 @@ struct Prepared {
   std::vector<std::string> unused_shards{};                // in no split, and not excluded
   std::int64_t excluded_shards = 0, excluded_samples = 0;  // samples of shards that are not excluded
   bool kept_dataset_yaml = false, kept_splits = false;
+  bool has_key_index = false;  // index.sqlite, which a build without SQLite does not write
   std::vector<std::string> warnings{};
   static constexpr std::size_t kMostShardWarnings = 20;  // of shards that look cut
 };
@@ -50,8 +51,5 @@ Prepared prepare_data_set(const PrepareRequest& request);
 // Cuts splits as Energon does: by ratio of shards, rounded down at each cut. Where that leaves a split empty, each gets
 // a shard if there are enough, and otherwise those with the largest ratios. ConfigError when a pattern matches nothing.
 Splits cut_splits(const PrepareRequest& request, const std::vector<std::string>& shards);
-
-// Whether this build writes the key index of a data set, index.sqlite.
-bool writes_key_index();
 
 }  // namespace braid

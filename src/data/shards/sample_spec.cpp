@@ -18,14 +18,9 @@ const char* const kMapInstead =
     "map the parts declaratively: write `field_map: {image: jpg, caption: json[text]}` with a `sample_type` here, or "
     "set data.fields in the recipe";
 
-// "megatron.energon" and its submodules.
-bool is_energon(const std::string& module) {
-  return module == "megatron.energon" || module.starts_with("megatron.energon.");
-}
-
 std::string class_name(const DocumentNode& node, SampleSpec& spec) {
   const std::string module = node.at("__module__").text(), name = node.at("__class__").text();
-  if (!is_energon(module))
+  if (module != "megatron.energon" && !module.starts_with("megatron.energon."))
     spec.needs_python = Problem{
         fmt::format("the class {} of the Python module {} defines the samples", in_quotes(name), in_quotes(module)),
         node.where(), kMapInstead};
@@ -94,9 +89,8 @@ const std::vector<SampleType>& sample_types() {
 }  // namespace
 
 const SampleType* find_sample_type(std::string_view name) {
-  for (const SampleType& type : sample_types())
-    if (type.name == name) return &type;
-  return nullptr;
+  const auto found = std::ranges::find(sample_types(), name, &SampleType::name);
+  return found == sample_types().end() ? nullptr : &*found;
 }
 
 std::string sample_type_names() {
@@ -112,15 +106,11 @@ FieldSource parse_field_source(std::string_view text, const std::string& where) 
     std::vector<std::string>& path = source.alternatives.emplace_back();
     path.emplace_back(rest.substr(0, rest.find('[')));
     rest.remove_prefix(path[0].size());
-    bool is_valid = !path[0].empty() && path[0].find(']') == std::string::npos;
-    while (is_valid && !rest.empty()) {
-      const std::size_t close = rest.find(']');
-      is_valid = rest.front() == '[' && close != rest.npos && close > 1 && rest.find('[', 1) > close;
-      if (!is_valid) break;
+    for (std::size_t close; (close = rest.find(']')) != rest.npos && close > 1 && rest.find_last_of('[', close) == 0;) {
       path.emplace_back(rest.substr(1, close - 1));
       rest.remove_prefix(close + 1);
     }
-    if (!is_valid)
+    if (path[0].empty() || path[0].find(']') != std::string::npos || !rest.empty())
       throw ConfigError({fmt::format("{} does not name a part of a sample", in_quotes(alternative)), where,
                          "write a part and the way into its JSON: `jpg`, `json[conversations][0][value]`"});
   }
