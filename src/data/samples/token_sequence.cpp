@@ -11,7 +11,6 @@
 #include "base/strings.h"
 #include "data/image/decode.h"
 #include "data/image/image.h"
-#include "data/image/patches.h"
 
 namespace braid {
 namespace {

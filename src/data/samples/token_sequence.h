@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "data/image/decode.h"
-#include "data/image/patches.h"
+#include "data/image/image.h"
 #include "data/samples/data_config.h"
 #include "data/shards/data_set.h"
 #include "data/shards/shard.h"

@@ -1,7 +1,16 @@
-// Patterns in Oniguruma's syntax, and the alphabet over which PCRE2 matches them.
+// Patterns in Oniguruma's syntax, the alphabet over which PCRE2 matches them, and matching. A build without PCRE2
+// refuses them.
+#ifdef BRAID_HAS_PCRE2
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#endif
+
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <memory>
+#include <new>
+#include <optional>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -493,5 +502,114 @@ Regex Regex::literal(std::string_view text) {
 }
 
 TranslatedPattern from_oniguruma(std::string_view pattern) { return Translation(pattern).run(); }
+
+#ifdef BRAID_HAS_PCRE2
+namespace {
+
+// Backtracking is bounded, so that a hostile pattern ends with an error. Patterns of real tokenizers need a few steps
+// per character.
+constexpr std::uint32_t kMostSteps = 20'000'000;
+constexpr std::uint32_t kMostHeapKiB = 64 * 1024;
+constexpr std::size_t kLongestPattern = 10'000;
+
+std::string message_of(int error) {
+  PCRE2_UCHAR text[256];
+  pcre2_get_error_message(error, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+PCRE2_SPTR bytes_of(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
+
+std::size_t after_character(std::string_view text, std::size_t place) {
+  ++place;
+  while (place < text.size() && (static_cast<unsigned char>(text[place]) & 0xc0) == 0x80) ++place;
+  return place;
+}
+
+template <auto free>
+struct Free {
+  void operator()(auto* pointer) const { free(pointer); }
+};
+
+}  // namespace
+
+struct Regex::Code {
+  std::string pattern;
+  Alphabet alphabet;
+  std::unique_ptr<pcre2_code, Free<pcre2_code_free>> compiled;
+  std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>> limits{pcre2_match_context_create(nullptr)};
+  bool jit = false;
+
+  Code(std::string_view written, TranslatedPattern translated)
+      : pattern(written), alphabet(std::move(translated.alphabet)) {
+    int error = 0;
+    PCRE2_SIZE place = 0;
+    const std::uint32_t options = alphabet.is_ascii() ? 0 : PCRE2_UTF;
+    compiled.reset(
+        pcre2_compile(bytes_of(translated.pattern), translated.pattern.size(), options, &error, &place, nullptr));
+    if (!compiled) throw DataError(fmt::format("pattern {}: {}", in_quotes(written), message_of(error)));
+    if (!limits) throw std::bad_alloc();
+    pcre2_set_match_limit(limits.get(), kMostSteps);
+    pcre2_set_heap_limit(limits.get(), kMostHeapKiB);
+    // Slower without, where no memory may be executable.
+    jit = pcre2_jit_compile(compiled.get(), PCRE2_JIT_COMPLETE) == 0;
+  }
+
+  // In a text of so many bytes, as its kinds.
+  bool find(std::size_t size, const std::string& kinds, std::size_t place, pcre2_match_data* match) const {
+    const PCRE2_SPTR bytes = bytes_of(kinds);
+    int found = PCRE2_ERROR_JIT_STACKLIMIT;
+    if (jit) found = pcre2_jit_match(compiled.get(), bytes, kinds.size(), place, 0, match, limits.get());
+    // The interpreter keeps its state on the heap, which is larger than the stack of compiled code.
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+      found = pcre2_match(compiled.get(), bytes, kinds.size(), place, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK, match,
+                          limits.get());
+    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+      throw DataError(fmt::format("pattern {} cannot be applied to a text of {} bytes: {}", in_quotes(pattern), size,
+                                  message_of(found)));
+    return found != PCRE2_ERROR_NOMATCH;
+  }
+};
+
+Regex::Regex(std::string_view pattern) {
+  if (pattern.size() > kLongestPattern)
+    throw DataError(fmt::format("a pattern of {} bytes is longer than {}", pattern.size(), kLongestPattern));
+  code_ = std::make_shared<const Code>(pattern, from_oniguruma(pattern));
+}
+
+std::vector<TextRange> Regex::matches(std::string_view text) const {
+  const std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>> match(pcre2_match_data_create(1, nullptr));
+  if (!match) throw std::bad_alloc();
+  std::string kinds;  // the text as PCRE2 sees it
+  code_->alphabet.translate(text, kinds);
+  const bool has_same_places = code_->alphabet.is_ascii() && kinds.size() == text.size();  // the text is ASCII, too
+  TextRange known;  // a place in kinds and the same place in the text
+  const auto in_text = [&](std::size_t place) {
+    if (has_same_places) return place;
+    for (; known.begin < place; known.begin = after_character(kinds, known.begin))
+      known.end = after_character(text, known.end);
+    return known.end;
+  };
+  std::vector<TextRange> matches;
+  std::size_t last_end = std::string_view::npos;
+  for (std::size_t place = 0; place <= kinds.size() && code_->find(text.size(), kinds, place, match.get());) {
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match.get());
+    const std::size_t begin = ends[0], end = ends[1];
+    if (begin < end || end != last_end) {
+      const std::size_t text_begin = in_text(begin);
+      matches.push_back({text_begin, in_text(end)});
+    }
+    last_end = end;
+    place = begin < end ? end : after_character(kinds, end);
+  }
+  return matches;
+}
+
+#else
+struct Regex::Code {};
+
+Regex::Regex(std::string_view) { refuse_without("PCRE2", "a pattern in a tokenizer", "tokenizer", "libpcre2-dev"); }
+std::vector<TextRange> Regex::matches(std::string_view) const { return {}; }
+#endif
 
 }  // namespace braid

@@ -1,5 +1,9 @@
 #include "data/text/tokenizer.h"
 
+#ifdef BRAID_HAS_SENTENCEPIECE
+#include <sentencepiece_processor.h>
+#endif
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +17,7 @@
 #include "base/files.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "data/text/unicode.h"
 
 namespace braid {
 namespace {
@@ -210,5 +215,67 @@ Tokenizer load_tokenizer(const std::string& path) {
                                             fmt::format("{}", fmt::join(settings.stop_ids, " "))});
   return Tokenizer(std::move(codec), std::move(settings), name, std::move(fingerprint));
 }
+
+#ifdef BRAID_HAS_SENTENCEPIECE
+namespace {
+
+class SentencePieceCodec : public TokenCodec {
+ public:
+  SentencePieceCodec(std::string_view bytes, const std::string& name) {
+    check(model_.LoadFromSerializedProto(bytes), name + ": not a sentencepiece model");
+  }
+
+  std::vector<int> encode(std::string_view text, bool add_special) const override {
+    std::vector<int> ids;
+    check(model_.Encode(text, &ids), "sentencepiece cannot encode a text");
+    if (add_special && model_.bos_id() >= 0) ids.insert(ids.begin(), model_.bos_id());
+    return ids;
+  }
+
+  std::string decode(const std::vector<int>& ids, bool skip_special) const override {
+    std::vector<int> shown;
+    for (const int id : ids) {
+      if (id < 0 || id >= vocab_size())
+        throw DataError(fmt::format("no token has the id {}; ids are below {}", id, vocab_size()));
+      if (!skip_special || !model_.IsControl(id)) shown.push_back(id);
+    }
+    std::string text;
+    check(model_.Decode(shown, &text), "sentencepiece cannot decode tokens");
+    return text;
+  }
+
+  // The library answers the id of <unk> for unknown tokens.
+  std::optional<int> find(std::string_view token) const override {
+    const int id = model_.PieceToId(token);
+    return id >= 0 && id < vocab_size() && model_.IdToPiece(id) == token ? std::optional(id) : std::nullopt;
+  }
+
+  std::optional<std::string> token(int id) const override {
+    return id >= 0 && id < vocab_size() ? std::optional(model_.IdToPiece(id)) : std::nullopt;
+  }
+
+  std::string bytes(int id) const override { return bytes_of_piece(model_.IdToPiece(id)); }
+  bool is_special(int id) const override { return model_.IsControl(id); }
+
+  int vocab_size() const override { return model_.GetPieceSize(); }
+
+ private:
+  static void check(const sentencepiece::util::Status& status, const std::string& what) {
+    if (!status.ok()) throw DataError(fmt::format("{}: {}", what, status.ToString()));
+  }
+
+  sentencepiece::SentencePieceProcessor model_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenCodec> read_sentencepiece_codec(std::string_view bytes, const std::string& name) {
+  return std::make_unique<SentencePieceCodec>(bytes, name);
+}
+#else
+std::unique_ptr<TokenCodec> read_sentencepiece_codec(std::string_view, const std::string& name) {
+  refuse_without("the sentencepiece library", "a sentencepiece model", name, "libsentencepiece-dev");
+}
+#endif
 
 }  // namespace braid

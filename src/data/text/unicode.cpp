@@ -1,9 +1,17 @@
 #include "data/text/unicode.h"
 
+#ifdef BRAID_HAS_ICU
+#include <unicode/bytestream.h>
+#include <unicode/normalizer2.h>
+#include <unicode/stringpiece.h>
+#include <unicode/uniset.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
@@ -163,6 +171,12 @@ CodeSet with_other_case(const CodeSet& set) {
   return all | CodeSet::of(std::move(same));
 }
 
+void refuse_without(const std::string& library, const std::string& user, const std::string& where,
+                    const std::string& package) {
+  throw ConfigError({fmt::format("{} needs {}, which this build lacks", user, library), where,
+                     fmt::format("install {} and build again", package)});
+}
+
 const std::vector<CaseSequence>& case_sequences() { return tables().sequences; }
 
 // The characters with the property White_Space, which has been the same since Unicode 6.3.
@@ -205,5 +219,61 @@ bool append_byte_level_bytes(std::string& out, std::string_view text) {
   }
   return true;
 }
+
+#ifdef BRAID_HAS_ICU
+namespace {
+
+void check(UErrorCode status) {
+  if (U_FAILURE(status))
+    throw ConfigError({fmt::format("ICU has no normalisation data ({})", u_errorName(status)), "", "reinstall libicu"});
+}
+
+// Normal forms of characters do not change once Unicode has them, so this is the same with every later version of ICU.
+const icu::UnicodeSet& known_characters() {
+  static const icu::UnicodeSet known = [] {
+    UErrorCode status = U_ZERO_ERROR;
+    icu::UnicodeSet characters(icu::UnicodeString(u"[:Age=9.0:]"), status);
+    check(status);
+    characters.freeze();
+    return characters;
+  }();
+  return known;
+}
+
+const icu::Normalizer2& normalizer_of(NormalForm form) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* normalizer = form == NormalForm::NFC    ? icu::Normalizer2::getNFCInstance(status)
+                                       : form == NormalForm::NFD  ? icu::Normalizer2::getNFDInstance(status)
+                                       : form == NormalForm::NFKC ? icu::Normalizer2::getNFKCInstance(status)
+                                                                  : icu::Normalizer2::getNFKDInstance(status);
+  check(status);
+  return *normalizer;
+}
+
+}  // namespace
+
+void require_normal_forms(const std::string&) {}
+
+std::string normal_form(std::string_view text, NormalForm form) {
+  if (std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return std::string(text);
+  if (text.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+    throw DataError(fmt::format("a text of {} bytes is too long to normalise; split it", text.size()));
+  const icu::Normalizer2& normalizer = normalizer_of(form);
+  const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
+  UErrorCode status = U_ZERO_ERROR;
+  if (normalizer.isNormalizedUTF8(piece, status) && U_SUCCESS(status)) return std::string(text);
+  std::string result;
+  icu::StringByteSink<std::string> sink(&result);
+  status = U_ZERO_ERROR;
+  icu::FilteredNormalizer2(normalizer, known_characters()).normalizeUTF8(0, piece, sink, nullptr, status);
+  if (U_FAILURE(status)) throw DataError(fmt::format("ICU cannot normalise a text: {}", u_errorName(status)));
+  return result;
+}
+#else
+void require_normal_forms(const std::string& needed_by) { refuse_without("ICU", needed_by, "tokenizer", "libicu-dev"); }
+std::string normal_form(std::string_view, NormalForm) {
+  refuse_without("ICU", "a normal form", "tokenizer", "libicu-dev");
+}
+#endif
 
 }  // namespace braid

@@ -59,6 +59,10 @@ struct CaseSequence {
 };
 const std::vector<CaseSequence>& case_sequences();  // those of two characters first
 
+// Refuses what needs a library that this build lacks: ICU, PCRE2 or sentencepiece.
+[[noreturn]] void refuse_without(const std::string& library, const std::string& user, const std::string& where,
+                                 const std::string& package);
+
 // Refuses a tokenizer that needs normal forms, in a build without ICU.
 void require_normal_forms(const std::string& needed_by);
 

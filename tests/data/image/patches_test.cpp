@@ -1,5 +1,5 @@
 // Patches, tiles and dynamic resolution: vectors of the reference strategies, and properties.
-#include "data/image/patches.h"
+#include "data/image/image.h"
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,6 @@
 
 #include "data/image/decode.h"
 #include "data/image/image.h"
-#include "data/image/patches.h"
 #include "data/samples/stored_sample.h"
 #include "data/samples/token_sequence.h"
 
