@@ -16,6 +16,7 @@
 #include "plan/schedule.h"
 #include "plan/show.h"
 #include "predict/memory.h"
+#include "predict/plan_page.h"
 #include "run/output_files.h"
 #include "run/step_sizes.h"
 
