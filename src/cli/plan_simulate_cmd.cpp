@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/plan_options.h"
 #include "cli/start.h"
-#include "plan/frozen.h"
+#include "plan/op.h"
 #include "plan/player.h"
 #include "plan/show.h"
 #include "predict/plan_page.h"

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "paper/flops.h"
 #include "paper/layers.h"
+#include "paper/stage.h"
 #include "plan/pipeline.h"
 #include "plan/topology.h"
 

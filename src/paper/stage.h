@@ -83,4 +83,13 @@ Works update_work(const UpdateSizes& sizes, const LayerOptions& options);
 Collectives update_collectives(const LanguageConfig& config, const Module& module, const std::vector<int>& stages,
                                const LayerOptions& options);
 
+// Floating point operations of a language model, forward and backward, without recomputation, if all of it trains.
+struct Flops {
+  double linear = 0, attention = 0, scan = 0;
+  double total() const { return linear + attention + scan; }
+};
+
+// For `tokens` tokens in sequences of `sequence_length`.
+Flops count_flops(const LanguageConfig& config, double tokens, double sequence_length);
+
 }  // namespace braid

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "paper/operators.h"
+#include "paper/work.h"
 
 namespace braid {
 

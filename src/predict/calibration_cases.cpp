@@ -25,8 +25,8 @@
 #include "ops/quantize.h"
 #include "ops/ssd_scan.h"
 #include "optim/sharded_adam.h"
-#include "paper/operators.h"
 #include "paper/stage.h"
+#include "paper/work.h"
 
 namespace braid {
 namespace {

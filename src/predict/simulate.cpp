@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/batches/sample_sizes.h"
-#include "paper/flops.h"
+#include "paper/stage.h"
 #include "run/data_source.h"
 
 namespace braid {
