@@ -73,19 +73,17 @@ Works in_microbatch(const Works& works, bool is_first);  // without what is comp
 // --- what the operators of ops/ compute in a forward and in a backward. Bytes count what a fused kernel reads and
 // writes, in elements of `e` bytes.
 
-inline Works operator+(Works a, const Works& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 inline Works& operator+=(Works& a, const Works& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
+inline Works operator+(Works a, const Works& b) { return a += b; }
 
-// A call of an operator, or several calls.
+// A call of an operator, or several calls, as those of a layer.
 struct OperatorWork {
   Works forward{}, backward{};
+
+  bool operator==(const OperatorWork&) const = default;
 };
 
 inline OperatorWork operator+(OperatorWork a, const OperatorWork& b) {
@@ -217,12 +215,6 @@ class Operators {
 
 // --- layers
 
-struct LayerWork {
-  Works forward, backward;
-
-  bool operator==(const LayerWork&) const = default;
-};
-
 struct LayerCollectives {
   Collectives forward, backward;
 
@@ -231,7 +223,7 @@ struct LayerCollectives {
 
 // The events of one layer.
 struct PaperLayer {
-  LayerWork work{};
+  OperatorWork work{};
   LayerCollectives collectives{};
 
   bool operator==(const PaperLayer&) const = default;

@@ -175,9 +175,8 @@ class StepTimes {
     const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
     const auto* hybrid = std::get_if<HybridLmConfig>(&setup_.model.language);
     const bool is_in_fp8 = !alone[0].is_encoder && hybrid && hybrid->fp8 == Fp8Mode::Rowwise;
-    const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
-                               .fp8 = is_in_fp8 ? static_cast<double>(elements.fp8) : 0};
-    return found->second = seconds_of(update_work(sizes, setup_.layers), hardware_);
+    const auto updated = static_cast<double>(elements.updated), fp8 = static_cast<double>(elements.fp8);
+    return found->second = seconds_of(update_work(updated, is_in_fp8 ? fp8 : 0, setup_.layers), hardware_);
   }
 
   // The part of the update that concerns one of the rank's modules. The collectives of all ranks are attributed to the
