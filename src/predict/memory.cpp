@@ -56,12 +56,8 @@ ModuleLoad load_of(const Module& module, int m, const StepSizes& sizes) {
   return load;
 }
 
-struct HeaviestRanks {
-  Stage stage;
-  std::vector<int> ranks{};  // no two with equal microbatches; those with the heaviest microbatch first
-};
-
-std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSizes& sizes) {
+// For each of all_stages(); no two with equal microbatches, those with the heaviest microbatch first.
+std::vector<std::vector<int>> heaviest_ranks(const Topology& topology, const StepSizes& sizes) {
   constexpr std::size_t kMost = 4;  // of each stage
   std::vector<ModuleLoad> loads;
   for (int m = 0; m < std::ssize(topology.modules()); ++m) loads.push_back(load_of(topology.module(m), m, sizes));
@@ -72,7 +68,7 @@ std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSi
     });
   };
   const auto is_same_slice = [](const Load& a, const Load& b) { return &a == &b; };
-  std::vector<HeaviestRanks> all;
+  std::vector<std::vector<int>> all;
   for (const Stage& stage : all_stages(topology)) {
     const RankBlock block = ranks_of(topology, stage);
     std::vector<std::pair<std::int64_t, int>> ranks;  // each with the load of its heaviest microbatch
@@ -80,7 +76,7 @@ std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSi
       if (rank == block.first || !in_all_modules(rank, rank - 1, is_same_slice))
         ranks.emplace_back(std::ranges::max(loads[stage.module].of(rank)), rank);
     std::ranges::stable_sort(ranks, std::greater(), &std::pair<std::int64_t, int>::first);
-    std::vector<int>& heaviest = all.emplace_back(HeaviestRanks{stage}).ranks;
+    std::vector<int>& heaviest = all.emplace_back();
     for (const auto& [load, rank] : ranks) {
       if (heaviest.size() == kMost) break;
       const auto is_equal = [&, rank = rank](int other) { return in_all_modules(rank, other, std::equal_to<Load>()); };
@@ -291,13 +287,13 @@ class Predictor {
 
   void add_step(MemoryPrediction& prediction, const StepSizes& sizes) const {
     std::map<int, RankMemory> seen;
-    for (auto most = prediction.stages.begin(); const auto& [stage, ranks] : heaviest_ranks(topology_, sizes)) {
+    for (auto stage = prediction.stages.begin(); const std::vector<int>& ranks : heaviest_ranks(topology_, sizes)) {
       for (const int rank : ranks) {
         const auto [memory, is_new] = seen.try_emplace(rank);
         if (is_new) memory->second = of_rank({sizes}, rank);
-        take_larger(most->rank, memory->second);
+        take_larger(stage->rank, memory->second);
       }
-      ++most;
+      ++stage;
     }
   }
 
