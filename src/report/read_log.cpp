@@ -91,11 +91,10 @@ std::string_view damaged_sample(std::string_view line) {
   return told ? line.substr(begin, end - begin) : std::string_view();
 }
 
-constexpr std::pair<const char*, std::optional<std::int64_t> UnusableCounts::*> kSummaryCounts[] = {
-    {"damaged samples  ", &UnusableCounts::damaged},
-    {"too long samples  ", &UnusableCounts::too_long},
-    {"cut samples  ", &UnusableCounts::cut},
-    {"without targets  ", &UnusableCounts::without_targets}};
+constexpr std::pair<const char*, const char*> kSummaryCounts[] = {{"damaged samples  ", "damaged"},
+                                                                  {"too long samples  ", "too_long"},
+                                                                  {"cut samples  ", "cut"},
+                                                                  {"without targets  ", "without_targets"}};
 
 // The names of a curve: on the page, and in the log, event files and metrics files. Curves whose names begin with "GPU"
 // or "host" are kinds of memory.
@@ -150,7 +149,7 @@ class LogParser {
 
  private:
   void end_start() {
-    if (!contents_.unusable.damaged && !damaged_.empty()) contents_.unusable.damaged = std::ssize(damaged_);
+    if (!damaged_.empty()) contents_.unusable.try_emplace("damaged", std::ssize(damaged_));
     if (contents_.since == 0 && !contents_.attempts.empty())
       contents_.since = contents_.attempts.front().began.value_or(0);
     // Starts keep the order that they have in the log, also if their times are unknown.
@@ -285,8 +284,9 @@ class LogParser {
     } else if (const auto sample = damaged_sample(line); !sample.empty()) {
       damaged_.insert(std::string(sample));
     } else {
-      for (const auto& [words, count] : kSummaryCounts)
-        if (const auto number = behind(line, words)) contents_.unusable.*count = leading_count(*number);
+      for (const auto& [words, kind] : kSummaryCounts)
+        if (const auto number = behind(line, words))
+          if (const auto count = leading_count(*number)) contents_.unusable[kind] = *count;
     }
   }
 
@@ -339,8 +339,7 @@ void add_start(RunRecord& run, RunRecord&& start) {
     if (std::ranges::find(run.failures, failure) == run.failures.end()) run.failures.push_back(std::move(failure));
   take_if_known(run.iterations, std::move(start.iterations));
   take_if_known(run.ranks, std::move(start.ranks));
-  for (const auto& [words, count] : kSummaryCounts)
-    take_if_known(run.unusable.*count, std::move(start.unusable.*count));
+  for (const auto& [kind, count] : start.unusable) run.unusable[kind] = count;
   take_if_known(run.layout, std::move(start.layout));
   run.skipped_count += start.skipped_count;
   run.nan_count += start.nan_count;

@@ -53,9 +53,8 @@ void add_file(const fs::path& path, RunFiles& files) {
     files.recipe = path.string();
 }
 
-// Sorted: a file system gives them in any order.
 struct Entries {
-  std::vector<fs::path> files{}, folders{};
+  std::set<fs::path> files{}, folders{};  // sorted: a file system gives them in any order
 };
 
 // Folders in which runs may have files. A link to a folder is not followed: it may lead back.
@@ -72,12 +71,10 @@ Entries entries_of(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code unknown;
     if (entry->is_regular_file(unknown))
-      entries.files.push_back(entry->path());
+      entries.files.insert(entry->path());
     else if (is_searched(*entry))
-      entries.folders.push_back(entry->path());
+      entries.folders.insert(entry->path());
   }
-  std::ranges::sort(entries.files);
-  std::ranges::sort(entries.folders);
   return entries;
 }
 

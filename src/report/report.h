@@ -48,12 +48,6 @@ struct RunEnd {
   nlohmann::json diagnosis = nullptr;                               // of a run that failed: `braid doctor --json`
 };
 
-// Samples that could not be used as they are; nothing: unknown, or none.
-struct UnusableCounts {
-  std::optional<std::int64_t> damaged{}, too_long{}, cut{}, without_targets{};
-  bool operator==(const UnusableCounts&) const = default;
-};
-
 // What all files of a run contain, or one of them, or one start of the run in a log.
 struct RunRecord {
   std::string name{}, folder{};
@@ -71,7 +65,8 @@ struct RunRecord {
   std::int64_t skipped_count = 0, nan_count = 0;
   std::int64_t lines = 0, bad_lines = 0;  // of iterations; bad: not that of an iteration, as one cut by a kill
   double since = 0;  // seconds since 1970 at the start, 0: unknown; orders the starts of several logs
-  UnusableCounts unusable{};
+  // Samples that could not be used as they are: "damaged", "too_long", "cut", "without_targets".
+  std::map<std::string, std::int64_t> unusable{};
   std::vector<SavedCheckpoint> checkpoints{};
   std::vector<std::string> failures{};  // of all starts, as far as the log has them
   RunEnd end{};
