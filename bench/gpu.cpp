@@ -10,7 +10,7 @@
 #include "comm/cpu_share.h"
 #include "kernels/measure.h"
 #include "language_step.h"
-#include "paper/flops.h"
+#include "paper/stage.h"
 #include "peer.h"
 #include "radio_step.h"
 

@@ -17,7 +17,7 @@
 #include "base/strings.h"
 #include "language_step.h"
 #include "models/providers.h"
-#include "paper/flops.h"
+#include "paper/stage.h"
 #include "peer.h"
 
 namespace {

@@ -11,11 +11,12 @@
 #include "cli/commands.h"
 #include "cli/plan_options.h"
 #include "cli/start.h"
-#include "plan/frozen.h"
+#include "plan/op.h"
 #include "plan/player.h"
 #include "plan/schedule.h"
 #include "plan/show.h"
 #include "predict/memory.h"
+#include "predict/plan_page.h"
 #include "run/output_files.h"
 #include "run/step_sizes.h"
 
@@ -245,8 +246,7 @@ Command plan_memory_command() {
           .run = [o](Call& call) { plan_memory(*o, call.arguments); }};
 }
 
-// --- braid plan show, schedule and bytes
-// -------------------------------------------------------------------------------
+// --- braid plan show, schedule and bytes -----------------------------------------------------------------------------
 struct ShowOptions : PlanCall {
   std::optional<int> global_rank;
   std::string svg_path;
@@ -269,20 +269,18 @@ void show_plan(const ShowOptions& options, const std::vector<std::string>& flags
 std::string show_stages(const Schedule& schedule, const Topology& topology, const Play& timeline,
                         const ScheduleOptions& options) {
   Rows rows;
-  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
-    for (int index = 0; index < stage_count(topology.module(m)); ++index) {
-      const Stage stage = {m, index};
-      const auto rank = static_cast<std::size_t>(ranks_of(topology, stage).first);
-      double busy = 0;
-      for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
-        const Op& op = schedule.ranks[rank][i];
-        const OpSpan& span = timeline.ranks[rank][i];
-        if (op.computes() && op.stage == stage) busy += span.end - span.begin;
-      }
-      rows.push_back({topology.module(m).name, std::to_string(index),
-                      fmt::format("{:.0f} %", 100 * busy / timeline.end),
-                      std::to_string(max_in_flight(topology, options, stage))});
+  for (const Stage& stage : all_stages(topology)) {
+    const auto rank = static_cast<std::size_t>(ranks_of(topology, stage).first);
+    double busy = 0;
+    for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
+      const Op& op = schedule.ranks[rank][i];
+      const OpSpan& span = timeline.ranks[rank][i];
+      if (op.computes() && op.stage == stage) busy += span.end - span.begin;
     }
+    rows.push_back({topology.module(stage.module).name, std::to_string(stage.index),
+                    fmt::format("{:.0f} %", 100 * busy / timeline.end),
+                    std::to_string(max_in_flight(topology, options, stage))});
+  }
   return format_table({"module", "stage", "busy", "holds at most"}, rows);
 }
 
@@ -317,9 +315,7 @@ struct RankBytes {
 // The first rank of each stage; it also leads its replica, so it takes part in everything that ranks of the stage do.
 std::set<int> first_ranks(const Topology& topology) {
   std::set<int> ranks;
-  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m)
-    for (int stage = 0; stage < stage_count(topology.module(m)); ++stage)
-      ranks.insert(ranks_of(topology, {m, stage}).first);
+  for (const Stage& stage : all_stages(topology)) ranks.insert(ranks_of(topology, stage).first);
   return ranks;
 }
 

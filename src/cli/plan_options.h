@@ -1,8 +1,6 @@
 // What the commands of braid plan share: on which machine a recipe is planned, and which sizes its steps have.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <optional>
 #include <string>
 
@@ -31,7 +29,6 @@ std::string scale_recipe(Recipe& recipe, const PlanCall& call, const HardwarePro
 
 // "71.31 of 80.00 GB needed on the fullest GPU", or that this is too much.
 std::string described(const DeviceMemory& memory, const HardwareProfile& hardware);
-nlohmann::ordered_json to_json(const DeviceMemory& memory);
 
 struct PlanSizes {
   SimulateOptions options{};

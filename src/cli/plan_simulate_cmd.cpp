@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/plan_options.h"
 #include "cli/start.h"
-#include "plan/frozen.h"
+#include "plan/op.h"
 #include "plan/player.h"
 #include "plan/show.h"
 #include "predict/plan_page.h"
@@ -149,30 +149,24 @@ Json candidate_json(const Candidate& candidate, const SearchResult& result) {
   const Recipe& recipe = candidate.recipe;
   const Simulation& simulation = candidate.simulation;
   const RankTimes times = language_times(candidate);
-  return {{"iteration_s", simulation.iteration_s},
-          {"speed", result.given.simulation.iteration_s / simulation.iteration_s},
-          {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
-          {"tflops_per_gpu", simulation.tflops_per_gpu},
-          {"bubble", simulation.bubble},
-          {"exposed_communication_s", simulation.exposed_communication_s},
-          {"bound_by", simulation.bound_by},
-          {"memory_bytes", candidate.memory},
-          {"device_bytes", candidate.with_slack},
-          {"pareto", candidate.on_front},
-          {"compute_s", times.compute},
-          {"communication_s", times.communication},
-          {"waiting_s", times.waiting},
-          {"ranks", simulation.ranks},
-          {"colocated", recipe.topology.colocated},
-          {"modules", std::move(modules)},
-          {"micro_batch", recipe.train.micro_batch},
-          {"prefetch", recipe.train.prefetch},
-          {"recompute", recipe.model.recompute},
-          {"sequence_parallel", recipe.model.sequence_parallel},
-          {"tp_overlap_pieces", recipe.model.overlap.tp_pieces},
-          {"expert_overlap_pieces", recipe.model.overlap.expert_pieces},
-          {"overlap_grad_reduce", recipe.optimizer.overlap_grad_reduce},
-          {"overlap_param_gather", recipe.optimizer.overlap_param_gather}};
+  Json json = {{"iteration_s", simulation.iteration_s},
+               {"speed", result.given.simulation.iteration_s / simulation.iteration_s},
+               {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
+               {"tflops_per_gpu", simulation.tflops_per_gpu},
+               {"bubble", simulation.bubble},
+               {"exposed_communication_s", simulation.exposed_communication_s},
+               {"bound_by", simulation.bound_by},
+               {"memory_bytes", candidate.memory},
+               {"device_bytes", candidate.with_slack},
+               {"pareto", candidate.on_front},
+               {"compute_s", times.compute},
+               {"communication_s", times.communication},
+               {"waiting_s", times.waiting},
+               {"ranks", simulation.ranks},
+               {"colocated", recipe.topology.colocated},
+               {"modules", std::move(modules)}};
+  for (const auto& [key, value] : settings_json(recipe).items()) json[key.substr(key.find('.') + 1)] = value;
+  return json;
 }
 
 std::string result_json(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
@@ -297,24 +291,15 @@ Json module_json(const ModuleTimes& module, double iteration_s) {
 
 std::string to_json(const SimulationAnswer& answer) {
   const auto& [recipe, hardware, sizes, simulation, memory, gain] = answer;
-  Json json = {{"iteration_s", simulation.iteration_s},
-               {"spread_s", simulation.spread_s},
-               {"fastest_s", simulation.fastest_s},
-               {"slowest_s", simulation.slowest_s},
-               {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
-               {"tflops_per_gpu", simulation.tflops_per_gpu},
-               {"bubble", simulation.bubble},
-               {"exposed_communication_s", simulation.exposed_communication_s},
-               {"bound_by", simulation.bound_by},
-               {"reading_s", simulation.reading_s},
-               {"steps", sizes.options.steps},
+  Json json = to_json(simulation);
+  json.update({{"steps", sizes.options.steps},
                {"sizes", sizes.words},
                {"ranks", simulation.ranks},
                {"nodes", simulation.nodes},
                {"played_ranks", simulation.played_ranks},
                {"global_batch", recipe.train.global_batch},
                {"hardware", hardware.name},
-               {"hardware_source", name_of(hardware.source)}};
+               {"hardware_source", name_of(hardware.source)}});
   json["device_memory"] = to_json(memory);
   if (gain)
     json["balance"] = {{"without_s", gain->without_s},
@@ -439,13 +424,6 @@ std::string described(const DeviceMemory& memory, const HardwareProfile& hardwar
     return fmt::format("{:.2f} of {:.2f} GB needed {}", needed, has, shared ? "by all ranks" : "on the fullest GPU");
   return fmt::format("does not fit: {} {:.2f} GB, but {} has {:.2f} GB",
                      shared ? "all ranks need" : "the fullest GPU needs", needed, shared ? "the host" : "it", has);
-}
-
-nlohmann::ordered_json to_json(const DeviceMemory& memory) {
-  return {{"needed_bytes", memory.needed},
-          {"device_bytes", memory.with_slack},
-          {"capacity_bytes", memory.capacity},
-          {"fits", memory.fits()}};
 }
 
 PlanSizes plan_sizes(const Recipe& recipe, const PlanCall& call) {

@@ -21,7 +21,8 @@
 #include "models/decoder.h"
 #include "nn/parallel.h"
 #include "ops/cross_entropy.h"
-#include "plan/bridge.h"
+#include "plan/pipeline.h"
+#include "plan/schedule.h"
 
 namespace braid {
 namespace {

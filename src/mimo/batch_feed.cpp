@@ -16,7 +16,7 @@
 #include "comm/world.h"
 #include "data/batches/batch.h"
 #include "ops/cross_entropy.h"
-#include "plan/bridge.h"
+#include "plan/pipeline.h"
 #include "tensor/copies.h"
 
 namespace braid {

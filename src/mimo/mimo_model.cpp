@@ -10,7 +10,7 @@
 #include "comm/world.h"
 #include "models/providers.h"
 #include "nn/moe.h"
-#include "plan/frozen.h"
+#include "plan/op.h"
 #include "tensor/copies.h"
 
 namespace braid {

@@ -12,7 +12,7 @@
 #include "comm/world.h"
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"
-#include "plan/bridge.h"
+#include "plan/pipeline.h"
 #include "tensor/copies.h"
 
 namespace braid {

@@ -231,8 +231,9 @@ function detailsSection() {
   const rebuild = () => {
     title.textContent = `Layout ${chosen.number}: ${chosen.name}`;
     const timeline = timelineOf(chosen);
-    const rows =
-        Object.entries(chosen.settings).map(([key, value]) => [element('dt', {}, key), element('dd', {}, value)]);
+    const textOf = value => Array.isArray(value) ? value.join(', ') || 'none' : String(value);
+    const rows = Object.entries(chosen.settings)
+                     .map(([key, value]) => [element('dt', {}, key), element('dd', {}, textOf(value))]);
     place.replaceChildren(...[element('div', {class: 'pair'}, memoryBars(chosen), timeBars(chosen)), timeline?.node,
         rows.length ? element('div', {class: 'card', style: {'margin-top': '.9rem'}}, element('h3', {}, 'Settings'),
                           element('dl', {class: 'settings'}, rows)) :

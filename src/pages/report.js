@@ -70,7 +70,12 @@ function overview() {
   return section('Overview', plainTable(headings, rows, 3));
 }
 
-const countCard = (count, label) => count === null ? null : card(numberText(count, 9), label);
+const UNUSABLE = {
+  damaged: 'damaged samples',
+  too_long: 'samples too long, left out',
+  cut: 'samples too long, cut',
+  without_targets: 'samples with nothing to predict, left out'
+};
 
 function cards(run) {
   const peak = run.peak_memory;
@@ -86,9 +91,8 @@ function cards(run) {
       card(`${run.skipped_count}, ${run.nan_count}`, 'steps skipped, not finite'),
       card(String(Math.max(0, run.attempts.length - 1)), `restarts (${run.repeated_iterations} iterations run again)`),
       card(numberText(run.consumed_samples, 9), 'samples'),
-      countCard(run.damaged_samples, 'damaged samples'), countCard(run.too_long_samples, 'samples too long, left out'),
-      countCard(run.cut_samples, 'samples too long, cut'),
-      countCard(run.samples_without_targets, 'samples with nothing to predict, left out'));
+      Object.entries(UNUSABLE).map(([kind, label]) =>
+          kind in run.unusable ? card(numberText(run.unusable[kind], 9), label) : null));
 }
 
 function failures() {

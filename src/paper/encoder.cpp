@@ -16,7 +16,7 @@ class EncoderWalk {
               const std::vector<std::vector<std::int64_t>>& extents, const EncoderTraining& trains)
       : config_(config),
         layers_(std::visit([](const auto& c) { return layers_of(c); }, config.model)),
-        ops_({options.element_bytes, options.on_gpu, options.deterministic}),
+        ops_(options),
         maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), false, 1),
         tp_(group_size(module, "tp")),
         recompute_(in_encoder(options.recompute)),

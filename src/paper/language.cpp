@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "paper/flops.h"
 #include "paper/layers.h"
+#include "paper/stage.h"
 #include "plan/pipeline.h"
 #include "plan/topology.h"
 
@@ -23,7 +23,7 @@ bool is_fp8(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise; }
 class LanguageWalk {
  public:
   LanguageWalk(const Module& module, const LayerOptions& options, const TextSizes& text, bool trains)
-      : ops_({options.element_bytes, options.on_gpu, options.deterministic}),
+      : ops_(options),
         maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), options.sequence_parallel,
               options.overlap.tp_pieces),
         tp_(group_size(module, "tp")),
@@ -398,11 +398,11 @@ Flops count_flops(const LanguageConfig& config, double tokens, double sequence_l
 
 // optim/sharded_adam: the norm reads the gradient; the update reads gradient, main copy and moments, and writes all but
 // the gradient, and the parameter.
-Works update_work(const UpdateSizes& sizes, const LayerOptions& options) {
+Works update_work(double updated, double quantized, const LayerOptions& options) {
   const double e = static_cast<double>(options.element_bytes), wide = std::max(e, 4.0);
   Works works;
-  if (sizes.updated > 0) works.push_back(stream_work(Operator::Update, sizes.updated * (8 * wide + e), 3));
-  if (sizes.fp8 > 0) works.push_back(stream_work(Operator::Quantize, sizes.fp8 * (2 * e + 2), 3));
+  if (updated > 0) works.push_back(stream_work(Operator::Update, updated * (8 * wide + e), 3));
+  if (quantized > 0) works.push_back(stream_work(Operator::Quantize, quantized * (2 * e + 2), 3));
   return works;
 }
 

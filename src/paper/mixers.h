@@ -61,7 +61,7 @@ class PaperMixers : public PaperOps {
     constexpr std::int64_t kMultiple = 64, kScore = 2;
     const std::int64_t padded = round_up(length, kMultiple), sums = length * heads.width * kFloat;
     const std::int64_t part =
-        heads_of_part * ((device_.deterministic ? padded * padded * kScore : sums) + length * kFloat);
+        heads_of_part * ((options_.deterministic ? padded * padded * kScore : sums) + length * kFloat);
 
     constexpr std::int64_t kGood = std::int64_t{2} << 30, kMost = std::int64_t{9} << 30;
     if (parts * part <= kGood) return parts * part;
@@ -71,20 +71,20 @@ class PaperMixers : public PaperOps {
     if (piece == 0) piece = parts;
     if (piece * part <= kMost) return piece * part;
     constexpr std::int64_t kProcessors = 132;
-    const std::int64_t splits = device_.deterministic ? (kProcessors + heads.all() - 1) / heads.all() : 1;
+    const std::int64_t splits = options_.deterministic ? (kProcessors + heads.all() - 1) / heads.all() : 1;
     return sequences.tokens * heads.width * ((heads.all() + 2 * groups) * element() + heads.all() * splits * kFloat);
   }
 
   PaperTensor attention(const PaperTensor& groups, const Heads& heads, const PaperSequences& sequences) {
     const PaperTensor out = matrix(groups.rows, heads.all() * heads.width);
     const PaperMemory log_sum_exp = make(groups.rows * heads.all() * wide());
-    if (!device_.kernels) ledger().touch(groups.elements() * wide());
+    if (!options_.on_gpu) ledger().touch(groups.elements() * wide());
     const OperatorWork work =
         works(true).attention(real(groups.rows), real(heads.all()), real(heads.width), sequences.squares, heads.causal);
     return differentiable(work, out, groups.trains(), [=, this, saved = out.memory](const PaperMemory&) {
       keep(saved, log_sum_exp);
       const PaperMemory grad = make(groups.bytes());
-      ledger().touch(device_.kernels ? attention_workspace(heads, sequences) : groups.elements() * 2 * wide());
+      ledger().touch(options_.on_gpu ? attention_workspace(heads, sequences) : groups.elements() * 2 * wide());
       pass(groups, grad);
     });
   }
@@ -96,7 +96,7 @@ class PaperMixers : public PaperOps {
   }
 
   bool has_scan_kernel(const Mixer& mixer) const {
-    return device_.kernels && element() == 2 && mixer.width == 64 && (mixer.state == 64 || mixer.state == 128);
+    return options_.on_gpu && element() == 2 && mixer.width == 64 && (mixer.state == 64 || mixer.state == 128);
   }
 
   // States before each chunk; ATen's scan also has the state after the last one. Kernels keep four numbers per token
@@ -238,7 +238,7 @@ class PaperMixers : public PaperOps {
     Routing routing;
     routing.scores = matrix(logits.rows, logits.columns, wide());
     routing.experts = make(logits.rows * top_k * kIndex);
-    if (!device_.kernels) ledger().touch(logits.elements() * (2 * wide() + 2 * kIndex));
+    if (!options_.on_gpu) ledger().touch(logits.elements() * (2 * wide() + 2 * kIndex));
     routing.weights = matrix(logits.rows, top_k, wide());
     const Tensors outputs = differentiable(
         {}, {routing.scores, routing.weights}, logits.trains(),
@@ -254,7 +254,7 @@ class PaperMixers : public PaperOps {
 
   PaperMemory expert_order(std::int64_t rows, std::int64_t experts) {
     const std::int64_t of_rows = 2 * ledger().rounded(rows * kIndex);
-    if (!device_.kernels) ledger().touch(of_rows + 2 * rows * kIndex);
+    if (!options_.on_gpu) ledger().touch(of_rows + 2 * rows * kIndex);
     return make(of_rows + ledger().rounded(experts * kIndex) + ledger().rounded(experts * kFloat));
   }
 
@@ -263,14 +263,14 @@ class PaperMixers : public PaperOps {
     return differentiable(works(true).copied(Operator::Rows, elements), matrix(x.rows * top_k, x.columns), x.trains(),
                           [this, order, to_x = target(x), top_k](const PaperMemory&) {
                             keep(order);
-                            if (!device_.kernels) ledger().touch((top_k + 1) * to_x.bytes());
+                            if (!options_.on_gpu) ledger().touch((top_k + 1) * to_x.bytes());
                             pass(to_x, make(to_x.bytes()));
                           });
   }
 
   PaperTensor unpermute(const PaperTensor& rows, const PaperMemory& order, std::int64_t top_k,
                         const PaperTensor& added) {
-    if (!device_.kernels) ledger().touch(rows.bytes());
+    if (!options_.on_gpu) ledger().touch(rows.bytes());
     const double tokens = real(rows.rows / top_k), width = real(rows.columns);
     const OperatorWork work = {works(true).stream(Operator::Rows, (real(rows.rows) + 2 * tokens) * width),
                                works(true).stream(Operator::Rows, (real(rows.rows) + tokens) * width)};
@@ -287,7 +287,7 @@ class PaperMixers : public PaperOps {
     count({{stream_work(Operator::Stream, 8 * elements, 4)}, {stream_work(Operator::Stream, 12 * elements, 3)}},
           scores.trains());
     if (!records() || !scores.trains()) return y;
-    const PaperMemory chosen = make((device_.kernels ? 2 : 1) * samples * scores.columns * wide());
+    const PaperMemory chosen = make((options_.on_gpu ? 2 : 1) * samples * scores.columns * wide());
     wide_copies(scores.elements(), 3);
     const auto reached = std::make_shared<bool>(false);
     add([this, scores, chosen, reached] {

@@ -9,15 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "paper/stage.h"
 #include "paper/tape.h"
 
 namespace braid {
-
-struct PaperDevice {
-  std::int64_t element_bytes = 2;  // of parameters and activations
-  bool kernels = true;             // those of a GPU; else ATen's operators on a CPU
-  bool deterministic = true;       // attention's backward on a GPU
-};
 
 // Of a linear map, or of the experts of a rank.
 struct PaperWeight {
@@ -58,11 +53,11 @@ class PaperOps : public PaperTape {
     PaperTensor sum, normed;
   };
 
-  explicit PaperOps(const PaperDevice& device) : PaperTape(device.kernels ? kBlock : 1), device_(device) {}
+  explicit PaperOps(const LayerOptions& options) : PaperTape(options.on_gpu ? kBlock : 1), options_(options) {}
 
-  std::int64_t element() const { return device_.element_bytes; }
-  std::int64_t wide() const { return std::max<std::int64_t>(device_.element_bytes, 4); }  // of arithmetic
-  Operators works(bool trains) const { return {device_.element_bytes, trains}; }
+  std::int64_t element() const { return options_.element_bytes; }
+  std::int64_t wide() const { return std::max<std::int64_t>(options_.element_bytes, 4); }  // of arithmetic
+  Operators works(bool trains) const { return {options_.element_bytes, trains}; }
   PaperTensor matrix(std::int64_t rows, std::int64_t columns) { return matrix(rows, columns, element()); }
 
   // --- norms
@@ -147,7 +142,7 @@ class PaperOps : public PaperTape {
                           [this, inner, saved = activated.saved_if(weight.trains)](const PaperMemory&) {
                             const PaperMemory x = saved();
                             if (!inner.trains()) return;
-                            const PaperMemory of_activated = device_.kernels ? nullptr : make(inner.bytes());
+                            const PaperMemory of_activated = options_.on_gpu ? nullptr : make(inner.bytes());
                             pass(inner, matrix(inner.rows, inner.columns).memory);
                           });
   }
@@ -159,7 +154,7 @@ class PaperOps : public PaperTape {
   // Rows of experts have gaps in kernels, see ops/experts_fp8.cpp.
   PaperMemory fp8_columns(std::int64_t rows, std::int64_t columns, std::int64_t groups = 1) {
     constexpr std::int64_t kMultiple = 16, kGroupMultiple = 32;
-    const bool has_gaps = groups > 1 && device_.kernels;
+    const bool has_gaps = groups > 1 && options_.on_gpu;
     const std::int64_t length =
         has_gaps ? round_up(rows + groups * (kGroupMultiple - 1), kGroupMultiple) : round_up(rows, kMultiple);
     return make(columns * (length + kFloat));
@@ -233,7 +228,7 @@ class PaperOps : public PaperTape {
   PaperTensor embedding(std::int64_t tokens, std::int64_t hidden, std::int64_t vocab, bool trains) {
     const PaperTensor y = matrix(tokens, hidden);
     const PaperMemory ids = make(tokens * kIndex);
-    if (!device_.kernels) ledger().touch(y.bytes());
+    if (!options_.on_gpu) ledger().touch(y.bytes());
     const Operators works = this->works(trains);
     const double elements = real(y.elements());
     Work cleared = stream_work(Operator::Stream, 4 * real(vocab) * real(hidden));
@@ -256,7 +251,7 @@ class PaperOps : public PaperTape {
 
   // Backward overwrites the logits with their gradient.
   PaperTensor cross_entropy(const PaperTensor& logits, std::int64_t ranks) {
-    const bool one_table = device_.kernels && ranks == 1;  // the largest logit, the sum, the label's and the loss
+    const bool one_table = options_.on_gpu && ranks == 1;  // the largest logit, the sum, the label's and the loss
     const PaperMemory row_sums = make((one_table ? 4 : 3) * logits.rows * wide());
     const std::int64_t of_block = std::min(std::int64_t{16} << 20, logits.elements());
     const auto scratch = [this, of_block] { wide_copies(of_block, 2); };
@@ -405,10 +400,10 @@ class PaperOps : public PaperTape {
 
   // Copies in the dtype of the arithmetic, which ATen's operators make where kernels do not.
   void wide_copies(std::int64_t elements, int count) {
-    if (!device_.kernels) ledger().touch(count * elements * wide());
+    if (!options_.on_gpu) ledger().touch(count * elements * wide());
   }
 
-  const PaperDevice device_;
+  const LayerOptions options_;
 };
 
 }  // namespace braid

@@ -72,15 +72,21 @@ struct EncoderTraining {
 StageOnPaper walk_stage(const EncoderConfig& config, const Module& module, int stage, const LayerOptions& options,
                         const std::vector<std::vector<std::int64_t>>& extents, const EncoderTraining& trains);
 
-// What a rank computes after the backwards of a step.
-struct UpdateSizes {
-  double updated = 0;  // parameters of this rank's shards: the norm of their gradients, then the update
-  double fp8 = 0;      // parameters on this rank whose products are in fp8: they are quantized once per step
-};
-Works update_work(const UpdateSizes& sizes, const LayerOptions& options);
+// What a rank computes after the backwards of a step. `updated`: parameters of its shards, whose gradients' norm comes
+// first; `quantized`: its parameters whose products are in fp8, once per step.
+Works update_work(double updated, double quantized, const LayerOptions& options);
 
 // What the stages of a language model that are on one rank communicate after the optimizer's step, if they train.
 Collectives update_collectives(const LanguageConfig& config, const Module& module, const std::vector<int>& stages,
                                const LayerOptions& options);
+
+// Floating point operations of a language model, forward and backward, without recomputation, if all of it trains.
+struct Flops {
+  double linear = 0, attention = 0, scan = 0;
+  double total() const { return linear + attention + scan; }
+};
+
+// For `tokens` tokens in sequences of `sequence_length`.
+Flops count_flops(const LanguageConfig& config, double tokens, double sequence_length);
 
 }  // namespace braid

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "paper/operators.h"
+#include "paper/work.h"
 
 namespace braid {
 
@@ -112,7 +112,7 @@ class PaperTape {
   const std::vector<PaperLayer>& layers() const { return layers_; }
 
   void emit(const Works& works) {
-    LayerWork& layer = layers_[place_.layer].work;
+    OperatorWork& layer = layers_[place_.layer].work;
     for (Work work : works) {
       work.beside_experts = place_.beside_experts;
       (in_backward_ ? layer.backward : layer.forward).push_back(work);

@@ -31,6 +31,26 @@ std::string describe(const Op& op, const Topology& topology) {
   return fmt::format("{} of {}, microbatch {}", name, module, op.microbatch);
 }
 
+std::vector<std::string> parameter_set_names(const Topology& topology) {
+  std::vector<std::string> names;
+  for (const Module& module : topology.modules()) {
+    if (!module.is_encoder) names.push_back(module.name);
+    if (module.is_encoder) names.insert(names.end(), {module.name + ".encoder", module.name + ".projector"});
+  }
+  return names;
+}
+
+ScheduleOptions schedule_options(const Topology& topology, const std::vector<std::string>& frozen, int microbatches,
+                                 int prefetch) {
+  ScheduleOptions options = {.microbatches = microbatches, .prefetch = prefetch};
+  for (const Module& module : topology.modules()) {
+    if (!module.is_encoder || !contains(frozen, module.name + ".encoder")) continue;
+    (contains(frozen, module.name + ".projector") ? options.frozen : options.frozen_before_last_stage)
+        .push_back(module.name);
+  }
+  return options;
+}
+
 bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
   const std::string& name = topology.module(stage.module).name;
   return !options.forward_only && !contains(options.frozen, name) &&

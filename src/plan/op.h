@@ -64,6 +64,13 @@ struct ScheduleOptions {
   int prefetch = 0;  // how many finished microbatches an encoder may hold beyond what 1F1B needs
 };
 
+// The parameter sets of a topology's modules, which can be frozen: "language", "images.encoder", "images.projector".
+std::vector<std::string> parameter_set_names(const Topology& topology);
+
+// An encoder with both sets frozen has no backward; if only its projector trains, only its last stage has one.
+ScheduleOptions schedule_options(const Topology& topology, const std::vector<std::string>& frozen, int microbatches,
+                                 int prefetch);
+
 // Whether a stage has a backward; it then receives the gradient of the output it sends.
 bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage);
 

@@ -74,6 +74,7 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
     found.push_back(i);
     if (i * i < n) found.push_back(n / i);
   }
+  std::ranges::sort(found);
   return found;
 }
 

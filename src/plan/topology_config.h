@@ -83,7 +83,7 @@ std::string use_one_of(std::vector<std::string> choices);
 // "use ep=2 or ep=4": the valid values next to the given one.
 std::string nearest_of(const std::string& key, const std::vector<std::int64_t>& values, std::int64_t given);
 
-// All divisors, unordered.
+// All divisors, ascending.
 std::vector<std::int64_t> divisors(std::int64_t n);
 
 // "images.dp=4": the data parallel size that gives the module this many ranks; empty if there is none.

@@ -50,8 +50,8 @@ double nth_smallest(std::vector<double> values, std::size_t n) {
 double median(const std::vector<double>& values) { return nth_smallest(values, (values.size() - 1) / 2); }
 
 std::vector<double> medians_of(const std::vector<std::vector<double>>& times) {
-  std::vector<double> medians;
-  for (const std::vector<double>& of_one : times) medians.push_back(median(of_one));
+  std::vector<double> medians(times.size());
+  std::ranges::transform(times, medians.begin(), median);
   return medians;
 }
 
@@ -303,23 +303,17 @@ double crowding_of(const CollectiveRuns& runs) {
 
 constexpr std::int64_t kSmall = 128;  // bytes whose transfer time is negligible beside the latency
 
-double predicted(const CollectiveCase& call, const HardwareProfile& profile) {
+double seconds_over(const Link& link, const CollectiveCase& call) {
+  HardwareProfile profile;
+  profile.inside_node = link;
   return seconds_of(call.operation, static_cast<double>(call.bytes), {call.ranks, 1, call.ranks}, profile);
 }
 
 // The number of messages that follow each other in a call.
-double messages_of(const CollectiveCase& call) {
-  HardwareProfile only_latency;
-  only_latency.inside_node = {.latency_us = 1e6, .rates = {{1, 1e12}}};
-  return predicted(call, only_latency);
-}
+double messages_of(const CollectiveCase& call) { return seconds_over({.latency_us = 1e6, .rates = {{1, 1e12}}}, call); }
 
 // The bytes that each rank's link moves.
-double volume_of(const CollectiveCase& call) {
-  HardwareProfile only_rate;
-  only_rate.inside_node = {.latency_us = 0, .rates = {{1, 1e-9}}};
-  return predicted(call, only_rate);
-}
+double volume_of(const CollectiveCase& call) { return seconds_over({.latency_us = 0, .rates = {{1, 1e-9}}}, call); }
 
 struct Latencies {
   double call = 0, message = 0;  // seconds
@@ -462,16 +456,15 @@ CollectiveTimes times_of(const CollectiveRuns& runs) {
     for (const auto& [without, with] : round.cases) of_layers.push_back(without.computed);
   CollectiveTimes times = {.layers_s = upper_median(of_layers), .crowding = crowding_of(runs)};
   // Without calls, wall time is CPU time if each rank has a core; fit_collectives() uses `elapsed` of such groups only.
-  const double of_call = times.layers_s / runs.calls;
-  for (std::size_t i = 0; i < runs.cases.size(); ++i) {
-    std::vector<double> computed, elapsed;
-    for (const auto& round : runs.rounds) {
-      const auto& [without, with] = round.cases[i];
-      computed.push_back(with.computed / without.computed - 1);
-      elapsed.push_back(with.elapsed / without.elapsed - 1);
-    }
-    times.calls.push_back({runs.cases[i], upper_median(computed) * of_call, upper_median(elapsed) * of_call});
-  }
+  const auto seconds_of_call = [&](std::size_t i, double Seconds::*kind) {
+    std::vector<double> shares;
+    for (const auto& round : runs.rounds)
+      shares.push_back(round.cases[i].with.*kind / round.cases[i].without.*kind - 1);
+    return upper_median(shares) * (times.layers_s / runs.calls);
+  };
+  for (std::size_t i = 0; i < runs.cases.size(); ++i)
+    times.calls.push_back(
+        {runs.cases[i], seconds_of_call(i, &Seconds::computed), seconds_of_call(i, &Seconds::elapsed)});
   return times;
 }
 

@@ -25,8 +25,8 @@
 #include "ops/quantize.h"
 #include "ops/ssd_scan.h"
 #include "optim/sharded_adam.h"
-#include "paper/operators.h"
 #include "paper/stage.h"
+#include "paper/work.h"
 
 namespace braid {
 namespace {
@@ -133,7 +133,7 @@ class Cases {
         e_(pool_.element_size()),
         works_(pool_.element_size(), /*trains=*/true),
         sizes_(sizes),
-        alone_("alone", device, progress()) {}
+        alone_("alone", device, *progress_) {}
 
   std::vector<CalibrationCase> take(const std::function<void(const std::string&)>& report) {
     const auto add_all = [&](const char* what, const std::vector<Row>& all, void (Cases::*add)(const Row&)) {
@@ -164,12 +164,6 @@ class Cases {
   }
 
  private:
-  // Groups need one, but there is no progress to report here.
-  static Progress& progress() {
-    static Progress progress;
-    return progress;
-  }
-
   void add(const Work& work, std::function<void()> run) { cases_.push_back({work, std::move(run)}); }
   void add_stream(Operator op, double elements, std::function<void()> run) {
     add(stream_work(op, elements * e_), std::move(run));
@@ -410,7 +404,7 @@ class Cases {
     const auto adam =
         std::make_shared<ShardedAdam>(std::vector<Parameters::Entry>{{{.name = "parameter", .shape = shape}, value}},
                                       alone_, alone_, OptimizerConfig{}, 0);
-    add(stream_work(Operator::Update, real(parameters) * (8 * 4 + e_)), [=] {
+    add(stream_work(Operator::Update, real(parameters) * (8 * 4 + e_)), [adam, progress = progress_] {
       adam->norm_terms();
       adam->update(1, 1e-4, 0.1, 0.5);
       adam->finish_publishing();
@@ -425,6 +419,7 @@ class Cases {
   const double e_;
   const Operators works_;
   const Sizes sizes_;
+  const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();  // of groups, which outlive this object
   const Group alone_;
   std::int64_t begin_ = 0;
   std::vector<CalibrationCase> cases_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <sstream>
 
 #include "base/config.h"
@@ -208,24 +209,14 @@ SpeedText text_of(const OperatorSpeed& speed, int op) {
 
 // The operator whose speed stands for one that was not measured.
 Operator stand_in(Operator op, DeviceChoice device) {
-  switch (op) {
-    case Operator::Product:
-      return device == DeviceChoice::Cpu ? Operator::ProductWide : Operator::Product;
-    case Operator::ProductFp8Sum:
-    case Operator::ExpertsFp8:
-    case Operator::ExpertsFp8Sum:
-      return Operator::ProductFp8;
-    case Operator::QuantizeRows:
-    case Operator::QuantizeActivation:
-    case Operator::QuantizeActivationBackward:
-      return Operator::Quantize;
-    case Operator::AttentionBackward:
-      return Operator::Attention;
-    case Operator::ScanBackward:
-      return Operator::Scan;
-    default:
-      return counts_bytes(op) ? Operator::Stream : Operator::Product;
-  }
+  static const std::map<Operator, Operator> similar = {
+      {Operator::ProductFp8Sum, Operator::ProductFp8},    {Operator::ExpertsFp8, Operator::ProductFp8},
+      {Operator::ExpertsFp8Sum, Operator::ProductFp8},    {Operator::QuantizeRows, Operator::Quantize},
+      {Operator::QuantizeActivation, Operator::Quantize}, {Operator::QuantizeActivationBackward, Operator::Quantize},
+      {Operator::AttentionBackward, Operator::Attention}, {Operator::ScanBackward, Operator::Scan}};
+  if (const auto found = similar.find(op); found != similar.end()) return found->second;
+  if (op == Operator::Product && device == DeviceChoice::Cpu) return Operator::ProductWide;
+  return counts_bytes(op) ? Operator::Stream : Operator::Product;
 }
 
 }  // namespace

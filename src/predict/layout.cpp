@@ -53,13 +53,6 @@ void put_language_first(Recipe& recipe) {
   }
 }
 
-std::vector<int> sorted_divisors(int n) {
-  const std::vector<std::int64_t> found = divisors(n);
-  std::vector<int> all(found.begin(), found.end());
-  std::ranges::sort(all);
-  return all;
-}
-
 }  // namespace
 
 Layout layout_of(const Recipe& recipe) {
@@ -181,8 +174,8 @@ bool LayoutSpace::is_possible(const Split& split) const {
 void LayoutSpace::add_language(bool colocated) {
   const int samples = recipe_.train.global_batch;
   const bool any_order = !options_.same_data_order || is_mock(recipe_.data);
-  for (const int micro_batch : sorted_divisors(samples))
-    for (const int dp : sorted_divisors(samples / micro_batch))
+  for (const int micro_batch : divisors(samples))
+    for (const int dp : divisors(samples / micro_batch))
       if (dp <= options_.gpus && keeps(any_order || lanes_of(recipe_) % dp == 0))
         add_splits({.colocated = colocated, .micro_batch = micro_batch, .split = {.dp = dp}});
 }
@@ -192,13 +185,12 @@ void LayoutSpace::add_splits(LanguageLayout layout) {
   const int most = options_.gpus - (layout.colocated ? 0 : encoders), dp = layout.split.dp;
   const int microbatches = recipe_.train.global_batch / layout.micro_batch / dp;
   const int experts = experts_of(recipe_.model.model.language), expt_tp = language_of(recipe_).expt_tp;
-  const std::vector<int> expert_splits = experts > 0 ? sorted_divisors(experts) : std::vector{1};
   for (const Split& ranks : tp_cp_)
     for (const Split& stages : stages_) {
       const int pp = stages.pp, vpp = stages.vpp;
       layout.split = {.tp = ranks.tp, .cp = ranks.cp, .pp = pp, .vpp = vpp, .dp = dp};
       if (layout.split.ranks() > most || !keeps(vpp == 1 || microbatches == 1 || microbatches % pp == 0)) continue;
-      for (const int ep : expert_splits) {
+      for (const int ep : divisors(std::max(experts, 1))) {
         layout.split.ep = ep;
         if (keeps(ranks.tp * ranks.cp * dp % (ep * expt_tp) == 0)) language_.push_back(layout);
       }
@@ -209,7 +201,7 @@ std::vector<Split> LayoutSpace::encoder_splits(std::size_t module, const Languag
   const int ranks = language.split.ranks(), left = language.colocated ? ranks : options_.gpus - ranks;
   const int samples = language.micro_batch * language.split.dp, per_node = options_.ranks_per_node;
   std::vector<Split> splits;
-  for (const int dp : sorted_divisors(samples)) {
+  for (const int dp : divisors(samples)) {
     const int larger = std::max(dp, language.split.dp), smaller = std::min(dp, language.split.dp);
     if (larger % smaller != 0) continue;
     // The correction scales gradients by the number of replicas with input.

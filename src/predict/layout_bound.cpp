@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "optim/parameter_parts.h"
-#include "plan/frozen.h"
+#include "plan/schedule.h"
 #include "plan/topology.h"
 #include "predict/op_time.h"
 

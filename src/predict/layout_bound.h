@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <tuple>
 #include <vector>
 
@@ -28,18 +27,16 @@ class SharedTable {
  public:
   template <class Compute>
   const Value& get(const Key& key, const Compute& compute) {
-    {
-      const std::shared_lock lock(mutex_);
-      const auto found = values_.find(key);
-      if (found != values_.end()) return found->second;
-    }
+    std::unique_lock lock(mutex_);
+    if (const auto found = values_.find(key); found != values_.end()) return found->second;
+    lock.unlock();
     Value value = compute();
-    const std::unique_lock lock(mutex_);
+    lock.lock();
     return values_.try_emplace(key, std::move(value)).first->second;
   }
 
  private:
-  std::shared_mutex mutex_;
+  std::mutex mutex_;
   std::map<Key, Value> values_;
 };
 

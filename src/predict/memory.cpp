@@ -56,12 +56,8 @@ ModuleLoad load_of(const Module& module, int m, const StepSizes& sizes) {
   return load;
 }
 
-struct HeaviestRanks {
-  Stage stage;
-  std::vector<int> ranks{};  // no two with equal microbatches; those with the heaviest microbatch first
-};
-
-std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSizes& sizes) {
+// For each of all_stages(); no two with equal microbatches, those with the heaviest microbatch first.
+std::vector<std::vector<int>> heaviest_ranks(const Topology& topology, const StepSizes& sizes) {
   constexpr std::size_t kMost = 4;  // of each stage
   std::vector<ModuleLoad> loads;
   for (int m = 0; m < std::ssize(topology.modules()); ++m) loads.push_back(load_of(topology.module(m), m, sizes));
@@ -72,7 +68,7 @@ std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSi
     });
   };
   const auto is_same_slice = [](const Load& a, const Load& b) { return &a == &b; };
-  std::vector<HeaviestRanks> all;
+  std::vector<std::vector<int>> all;
   for (const Stage& stage : all_stages(topology)) {
     const RankBlock block = ranks_of(topology, stage);
     std::vector<std::pair<std::int64_t, int>> ranks;  // each with the load of its heaviest microbatch
@@ -80,7 +76,7 @@ std::vector<HeaviestRanks> heaviest_ranks(const Topology& topology, const StepSi
       if (rank == block.first || !in_all_modules(rank, rank - 1, is_same_slice))
         ranks.emplace_back(std::ranges::max(loads[stage.module].of(rank)), rank);
     std::ranges::stable_sort(ranks, std::greater(), &std::pair<std::int64_t, int>::first);
-    std::vector<int>& heaviest = all.emplace_back(HeaviestRanks{stage}).ranks;
+    std::vector<int>& heaviest = all.emplace_back();
     for (const auto& [load, rank] : ranks) {
       if (heaviest.size() == kMost) break;
       const auto is_equal = [&, rank = rank](int other) { return in_all_modules(rank, other, std::equal_to<Load>()); };
@@ -105,10 +101,10 @@ class RankWalk {
       : setup_(setup),
         topology_(topology),
         options_(options),
-        sizes_(setup, topology.modules(), sizes, global_rank),
+        step_(setup, topology.modules(), options, sizes, global_rank),
         rank_(global_rank),
         constant_(topology.modules().size()) {
-    for (int m = 0; m < sizes_.modules(); ++m)
+    for (int m = 0; m < step_.modules(); ++m)
       if (module(m).dense.contains(rank_)) add_state(m);
   }
 
@@ -139,7 +135,7 @@ class RankWalk {
     of(now, m, MemoryKind::Working) += std::max<std::int64_t>(0, peak - memory.saved);
     if (trains) change_saved(held_, op, is_forward ? 1 : -1);
     send(m, !is_forward ? memory.input : trains ? 0 : memory.output);
-    if (is_first_of_language(op.stage) && trains) change_embeddings(op.microbatch, is_forward ? 1 : -1);
+    if (trains) of(held_, m, MemoryKind::Activations) += (is_forward ? 1 : -1) * kept_embeddings(op);
     if (starts_reduction(op) && !options_.overlap_reduce) add_reductions(held_, now, m);
     note(now, describe(op, topology_));
   }
@@ -167,12 +163,11 @@ class RankWalk {
   void add_inputs(Modules& now, const Op& op, bool loaded = false) {
     const int m = op.stage.module;
     if (op.kind == Op::Forward && module(m).is_encoder && op.stage.index == 0)
-      of(now, m, MemoryKind::Inputs) += sizes_.media_bytes(m, op.microbatch);
+      of(now, m, MemoryKind::Inputs) += step_.media_bytes(m, op.microbatch);
     if (loaded) return;
     const StageMemory& memory = memory_of_stage(op.stage, op.microbatch);
     std::int64_t received = op.kind == Op::Forward ? memory.input : is_end(op.stage) ? 0 : memory.output;
-    if (op.kind == Op::Forward && is_first_of_language(op.stage) && !topology_.colocated())
-      received += embedding_bytes(op.microbatch, /*trained=*/true) + embedding_bytes(op.microbatch, false);
+    if (op.kind == Op::Forward && !topology_.colocated()) received += embedding_bytes(op, /*all=*/true);
     of(now, m, MemoryKind::Transfers) += received;
   }
 
@@ -188,10 +183,14 @@ class RankWalk {
 
   // The executor keeps the language model's inputs until its backward. On shared ranks, the output of an encoder that
   // trains is counted with the encoder instead.
-  void change_embeddings(int microbatch, int sign) {
-    const int m = language();
-    of(held_, m, MemoryKind::Activations) += sign * embedding_bytes(microbatch, false);
-    if (!topology_.colocated()) of(held_, m, MemoryKind::Activations) += sign * embedding_bytes(microbatch, true);
+  std::int64_t kept_embeddings(const Op& op) const {
+    return embedding_bytes(op, /*all=*/true) - (topology_.colocated() ? embedding_bytes(op, false) : 0);
+  }
+  // Bytes of the embeddings that the first language stage receives, of all encoders or of those that train.
+  std::int64_t embedding_bytes(const Op& op, bool all) const {
+    std::int64_t bytes = 0;
+    for (const Collective& shared : step_.shared_embeddings(op.stage, op.microbatch, all)) bytes += shared.bytes;
+    return bytes;
   }
 
   bool starts_reduction(const Op& op) const {
@@ -219,43 +218,21 @@ class RankWalk {
   // --- sizes of this rank
 
   const StageMemory& memory_of_stage(const Stage& stage, int microbatch) {
-    std::vector<std::int64_t> key = sizes_of(stage.module, microbatch);
+    std::vector<std::int64_t> key = step_.input_sizes(stage, microbatch);
     key.insert(key.end(), {stage.module, stage.index});
     const auto [found, is_new] = memories_.try_emplace(std::move(key));
-    if (is_new) found->second = sizes_.walk(stage, microbatch).memory;
+    if (is_new) found->second = step_.walk(stage, microbatch).memory;
     return found->second;
   }
 
-  // The sizes that determine the memory of a stage.
-  std::vector<std::int64_t> sizes_of(int m, int microbatch) const {
-    if (!module(m).is_encoder) {
-      const TextSizes text = sizes_.text(microbatch);
-      return {text.tokens, text.labels, static_cast<std::int64_t>(text.squares), text.embeddings};
-    }
-    std::vector<std::int64_t> sides;
-    for (const auto& extent : sizes_.extents(m, microbatch)) sides.insert(sides.end(), extent.begin(), extent.end());
-    return sides;
-  }
-
-  // Bytes of the embeddings of the language replica's samples, from the encoders that train or from those that do not.
-  std::int64_t embedding_bytes(int microbatch, bool trained) const {
-    std::int64_t rows = 0;
-    for (int m = 0; m < sizes_.modules(); ++m)
-      if (module(m).is_encoder && is_trained({m, stage_count(module(m)) - 1}) == trained)
-        rows += sizes_.embeddings(m, microbatch, sizes_.samples_of(language(), rank_));
-    return rows * sizes_.embedding_bytes();
-  }
-
-  const Module& module(int m) const { return sizes_.module(m); }
-  int language() const { return sizes_.language(); }
+  const Module& module(int m) const { return step_.module(m); }
   bool is_trained(const Stage& stage) const { return braid::is_trained(topology_, options_, stage); }
-  bool is_first_of_language(const Stage& stage) const { return stage.module == language() && stage.index == 0; }
-  bool is_end(const Stage& stage) const { return stage.module == language() && is_last(topology_, stage); }
+  bool is_end(const Stage& stage) const { return stage.module == step_.language() && is_last(topology_, stage); }
 
   const StepSetup& setup_;
   const Topology& topology_;
   const ScheduleOptions& options_;
-  const RankSizes sizes_;
+  const RankStep step_;
   const int rank_;
   Modules constant_, held_;
   std::map<int, std::int64_t> reductions_;                     // by module
@@ -275,6 +252,10 @@ std::vector<int> communicators_of(const Topology& topology) {
   return count;
 }
 
+void take_larger(RankMemory& most, const RankMemory& other) {
+  if (other.peak > most.peak) most = other;
+}
+
 class Predictor {
  public:
   Predictor(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question)
@@ -286,33 +267,34 @@ class Predictor {
     if (on_gpu_) communicators_ = communicators_of(topology);
   }
 
-  RankMemory of_rank(const StepSizes& sizes, int global_rank) const {
-    RankMemory memory = RankWalk(setup_, topology_, options_, sizes, global_rank).walk();
+  // In the step in which the rank needs most.
+  RankMemory of_rank(const std::vector<StepSizes>& steps, int global_rank) const {
+    RankMemory most;
+    for (const StepSizes& sizes : steps)
+      take_larger(most, RankWalk(setup_, topology_, options_, sizes, global_rank).walk());
     if (!on_gpu_) {
-      memory.context = kProcessBytes;
-      return memory;
+      most.context = kProcessBytes;
+      return most;
     }
-    memory.context = kContextBytes;
-    memory.nccl = communicators_[global_rank] * kCommunicatorBytes;
+    most.context = kContextBytes;
+    most.nccl = communicators_[global_rank] * kCommunicatorBytes;
     std::int64_t constant = 0;
-    const MemoryBytes all = memory.all_modules();
+    const MemoryBytes all = most.all_modules();
     for (int kind = 0; kind <= static_cast<int>(MemoryKind::Gradients); ++kind) constant += all[kind];
-    memory.slack = static_cast<std::int64_t>(kSlackShare * static_cast<double>(memory.peak - constant));
-    return memory;
+    most.slack = static_cast<std::int64_t>(kSlackShare * static_cast<double>(most.peak - constant));
+    return most;
   }
 
-  MemoryPrediction of_stages(const StepSizes& sizes) const {
-    MemoryPrediction prediction;
+  void add_step(MemoryPrediction& prediction, const StepSizes& sizes) const {
     std::map<int, RankMemory> seen;
-    for (const auto& [stage, ranks] : heaviest_ranks(topology_, sizes)) {
-      RankMemory& fullest = prediction.stages.emplace_back(StageRankMemory{stage}).rank;
+    for (auto stage = prediction.stages.begin(); const std::vector<int>& ranks : heaviest_ranks(topology_, sizes)) {
       for (const int rank : ranks) {
         const auto [memory, is_new] = seen.try_emplace(rank);
-        if (is_new) memory->second = of_rank(sizes, rank);
-        if (memory->second.peak > fullest.peak) fullest = memory->second;
+        if (is_new) memory->second = of_rank({sizes}, rank);
+        take_larger(stage->rank, memory->second);
       }
+      ++stage;
     }
-    return prediction;
   }
 
  private:
@@ -477,13 +459,10 @@ DeviceMemory device_memory(const MemoryPrediction& prediction, const Topology& t
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question) {
   const Predictor predictor(recipe, topology, question);
-  MemoryPrediction fullest = predictor.of_stages(steps.front());
-  for (std::size_t step = 1; step < steps.size(); ++step) {
-    const MemoryPrediction own = predictor.of_stages(steps[step]);
-    for (std::size_t i = 0; i < own.stages.size(); ++i)
-      if (RankMemory& most = fullest.stages[i].rank; own.stages[i].rank.peak > most.peak) most = own.stages[i].rank;
-  }
-  return fullest;
+  MemoryPrediction prediction;
+  for (const Stage& stage : all_stages(topology)) prediction.stages.push_back({stage});
+  for (const StepSizes& step : steps) predictor.add_step(prediction, step);
+  return prediction;
 }
 
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
@@ -491,12 +470,7 @@ std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology
                                             const MemoryQuestion& question) {
   const Predictor predictor(recipe, topology, question);
   std::vector<RankMemory> ranks;
-  for (const int global_rank : global_ranks) {
-    RankMemory& fullest = ranks.emplace_back(predictor.of_rank(steps.front(), global_rank));
-    for (std::size_t step = 1; step < steps.size(); ++step)
-      if (RankMemory own = predictor.of_rank(steps[step], global_rank); own.peak > fullest.peak)
-        fullest = std::move(own);
-  }
+  for (const int rank : global_ranks) ranks.push_back(predictor.of_rank(steps, rank));
   return ranks;
 }
 

@@ -44,9 +44,9 @@ std::string kind_of(const Op& op, const Topology& topology) {
   return op.kind == Op::Update ? "optimizer" : "load";
 }
 
-PlanTimeline timeline_of(const PlayedStep& step) {
+Json timeline_of(const PlayedStep& step) {
   const Topology& topology = step.world.topology;
-  PlanTimeline timeline;
+  Json names = Json::array(), spans = Json::array();
   std::map<int, int> tracks;  // by rank: what it does itself; the next one has its gathers and reductions
   for (const Stage& first : all_stages(topology)) {
     const int rank = ranks_of(topology, first).first;
@@ -58,8 +58,8 @@ PlanTimeline timeline_of(const PlayedStep& step) {
                             : fmt::format("{}[pp={}]", module->name, module->dense.coord(rank, "pp")));
     const int m = stages_of(topology, rank).front().module;
     const std::string name = fmt::format("rank {}", step.world.full_rank(m, rank));
-    timeline.tracks.push_back(fmt::format("{} {}", name, fmt::join(modules, ", ")));
-    timeline.tracks.push_back(name + " gathers and reductions");
+    names.push_back(fmt::format("{} {}", name, fmt::join(modules, ", ")));
+    names.push_back(name + " gathers and reductions");
   }
   std::vector<std::tuple<double, double, int, std::size_t>> shown;  // begin, end, rank, op
   for (const auto& [rank, track] : tracks)
@@ -67,12 +67,18 @@ PlanTimeline timeline_of(const PlayedStep& step) {
       if (const OpSpan& span = step.play.ranks[rank][i]; is_shown(step.schedule.ranks[rank][i], span))
         shown.emplace_back(span.begin, span.end, rank, i);
   std::ranges::sort(shown);
+  std::vector<std::string> texts;
+  const auto index_of = [&](const std::string& text) {
+    const auto index = std::ranges::find(texts, text) - texts.begin();
+    if (index == std::ssize(texts)) texts.push_back(text);
+    return index;
+  };
   for (const auto& [begin, end, rank, i] : shown) {
     const Op& op = step.schedule.ranks[rank][i];
-    const int track = tracks.at(rank) + (op.starts_collective() ? 1 : 0);
-    timeline.spans.push_back({track, name_of(op, topology), kind_of(op, topology), begin, end});
+    const auto name = index_of(name_of(op, topology)), kind = index_of(kind_of(op, topology));
+    spans.push_back(Json::array({tracks.at(rank) + (op.starts_collective() ? 1 : 0), name, kind, begin, end}));
   }
-  return timeline;
+  return {{"tracks", std::move(names)}, {"texts", texts}, {"spans", std::move(spans)}};
 }
 
 // --- the trace
@@ -105,185 +111,138 @@ void trace_rank(const PlayedStep& step, int rank, const std::string& folder) {
 // --- layouts
 
 // One row for each module, or one for modules that share their ranks.
-std::vector<PlanTimes> times_of(const Recipe& recipe, const Simulation& simulation) {
+Json times_of(const Recipe& recipe, const Simulation& simulation) {
   const bool share = recipe.topology.colocated;
-  std::vector<PlanTimes> rows;
-  if (share) rows.push_back({.name = counted(simulation.ranks, "rank")});
+  Json rows = Json::array();
+  const auto add = [&](const std::string& part, double seconds) {
+    if (seconds > 0) rows.back()["parts"][part] = seconds;
+  };
   for (const ModuleTimes& module : simulation.modules) {
-    if (!share) rows.push_back({.name = fmt::format("{}, {}", module.name, counted(module.ranks, "rank"))});
-    const auto add = [&](const std::string& part, double seconds) {
-      rows.back().parts.emplace_back((share ? module.name + " " : "") + part, seconds);
-    };
-    add("compute", module.compute);
+    const std::string prefix = share ? module.name + " " : "";
+    if (!share)
+      rows.push_back({{"name", fmt::format("{}, {}", module.name, counted(module.ranks, "rank"))}});
+    else if (rows.empty())
+      rows.push_back({{"name", counted(simulation.ranks, "rank")}});
+    add(prefix + "compute", module.compute);
     for (std::size_t kind = 0; kind < kCommKinds; ++kind)
-      add(braid::name_of(static_cast<CommKind>(kind)), module.exposed[kind]);
-    if (!share) rows.back().parts.emplace_back("waiting", module.waiting);
+      add(prefix + braid::name_of(static_cast<CommKind>(kind)), module.exposed[kind]);
+    if (!share) add("waiting", module.waiting);
   }
-  if (share) rows.back().parts.emplace_back("waiting", simulation.modules.front().waiting);
-  for (PlanTimes& row : rows) std::erase_if(row.parts, [](const auto& part) { return part.second <= 0; });
+  if (share) add("waiting", simulation.modules.front().waiting);
   return rows;
 }
 
-void set_memory(PlanLayout& layout, const Recipe& recipe, const HardwareProfile& hardware) {
+Json json_of(const StageRankMemory& fullest, const Topology& topology) {
+  const auto& [stage, rank] = fullest;
+  Json bytes = Json::object();
+  const auto add = [&](const std::string& name, std::int64_t count) {
+    if (count > 0) bytes[name] = count;
+  };
+  const MemoryBytes by_kind = rank.all_modules();
+  for (std::size_t kind = 0; kind < by_kind.size(); ++kind) add(memory_kind_text(kind), by_kind[kind]);
+  add("NCCL (estimate)", rank.nccl);
+  add("context (estimate)", rank.context);
+  return {{"module", topology.module(stage.module).name},
+          {"stage", stage.index},
+          {"rank", rank.global_rank},
+          {"bytes", std::move(bytes)},
+          {"needed_bytes", rank.needed()}};
+}
+
+Json layout_json(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = memory_question(hardware);
   const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
   const DeviceMemory device = device_memory(prediction, topology, question);
-  layout.needed_bytes = device.needed;
-  layout.device_bytes = device.with_slack;
-  for (const auto& [stage, rank] : prediction.stages) {
-    PlanStageMemory& memory = layout.memory.emplace_back();
-    memory.module = topology.module(stage.module).name;
-    memory.stage = stage.index;
-    memory.rank = rank.global_rank;
-    memory.needed_bytes = rank.needed();
-    const auto add = [&](const std::string& name, std::int64_t bytes) {
-      if (bytes > 0) memory.bytes.emplace_back(name, bytes);
-    };
-    const MemoryBytes bytes = rank.all_modules();
-    for (std::size_t kind = 0; kind < bytes.size(); ++kind) add(memory_kind_text(kind), bytes[kind]);
-    add("NCCL (estimate)", rank.nccl);
-    add("context (estimate)", rank.context);
-  }
-}
-
-PlanLayout plan_layout(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
-  const auto& [model, train, optimizer] = std::tie(recipe.model, recipe.train, recipe.optimizer);
-  PlanLayout layout = {
-      .name = grids_text(recipe),
-      .settings = {{"train.micro_batch", fmt::to_string(train.micro_batch)},
-                   {"train.prefetch", fmt::to_string(train.prefetch)},
-                   {"model.recompute", model.recompute.empty() ? "none" : joined(model.recompute, ", ")},
-                   {"model.sequence_parallel", fmt::to_string(model.sequence_parallel)},
-                   {"model.tp_overlap_pieces", fmt::to_string(model.overlap.tp_pieces)},
-                   {"model.expert_overlap_pieces", fmt::to_string(model.overlap.expert_pieces)},
-                   {"optimizer.overlap_grad_reduce", fmt::to_string(optimizer.overlap_grad_reduce)},
-                   {"optimizer.overlap_param_gather", fmt::to_string(optimizer.overlap_param_gather)}},
-      .settings_text = settings_text(recipe),
-      .iteration_s = simulation.iteration_s,
-      .spread_s = simulation.spread_s,
-      .tokens_per_s_per_gpu = simulation.tokens_per_s_per_gpu,
-      .tflops_per_gpu = simulation.tflops_per_gpu,
-      .bubble = simulation.bubble,
-      .exposed_communication_s = simulation.exposed_communication_s,
-      .bound_by = simulation.bound_by,
-      .times = times_of(recipe, simulation)};
-  set_memory(layout, recipe, hardware);
+  Json layout = {{"name", grids_text(recipe)},
+                 {"settings", settings_json(recipe)},
+                 {"settings_text", settings_text(recipe)},
+                 {"needed_bytes", device.needed},
+                 {"device_bytes", device.with_slack},
+                 {"fits", device.fits()},
+                 {"times", times_of(recipe, simulation)},
+                 {"timeline", nullptr}};
+  for (const StageRankMemory& stage : prediction.stages) layout["memory"].push_back(json_of(stage, topology));
+  layout.update(to_json(simulation));
   return layout;
 }
 
-PlanPage page_about(const PageRecipe& about) {
-  return {.recipe = about.name,
-          .model = about.recipe.model.provider,
-          .hardware = about.hardware.name,
-          .hardware_source = name_of(about.hardware.source),
-          .global_batch = about.recipe.train.global_batch,
-          .memory_bytes = 1e9 * about.hardware.memory_gb,
-          .memory_is_shared = is_host(about.hardware),
-          .notes = {described(about.hardware), "samples: " + about.sizes}};
-}
-
-// --- JSON
-
-template <class Value>
-Json object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
-  Json object = Json::object();
-  for (const auto& [key, value] : pairs) object[key] = value;
-  return object;
-}
-
-Json json_of(const PlanTimes& times) { return {{"name", times.name}, {"parts", object_of(times.parts)}}; }
-
-// Writes each span as numbers in a fixed order, to keep pages small: track, name, kind, begin, end. Names and kinds are
-// indices into a list of texts.
-Json json_of(const PlanTimeline& timeline) {
-  if (timeline.spans.empty()) return nullptr;
-  std::vector<std::string> texts;
-  const auto index_of = [&](const std::string& text) {
-    const auto found = std::ranges::find(texts, text);
-    const auto index = found - texts.begin();
-    if (found == texts.end()) texts.push_back(text);
-    return index;
-  };
-  Json spans = Json::array();
-  for (const auto& [track, name, kind, begin_s, end_s] : timeline.spans) {
-    BRAID_CHECK(track >= 0 && track < std::ssize(timeline.tracks), "a span is on track {} of {}", track,
-                timeline.tracks.size());
-    spans.push_back(Json::array({track, index_of(name), index_of(kind), begin_s, end_s}));
-  }
-  return {{"tracks", timeline.tracks}, {"texts", texts}, {"spans", std::move(spans)}};
-}
-
-Json json_of(const PlanStageMemory& stage) {
-  return {{"module", stage.module},
-          {"stage", stage.stage},
-          {"rank", stage.rank},
-          {"bytes", object_of(stage.bytes)},
-          {"needed_bytes", stage.needed_bytes}};
-}
-
-Json json_of(const PlanLayout& layout);
-
-template <class Item>
-Json list_of(const std::vector<Item>& items) {
-  Json list = Json::array();
-  for (const Item& item : items) list.push_back(json_of(item));
-  return list;
-}
-
-Json json_of(const PlanLayout& layout) {
-  return {{"name", layout.name},
-          {"settings", object_of(layout.settings)},
-          {"settings_text", layout.settings_text},
-          {"iteration_s", layout.iteration_s},
-          {"spread_s", layout.spread_s},
-          {"tokens_per_s_per_gpu", layout.tokens_per_s_per_gpu},
-          {"tflops_per_gpu", layout.tflops_per_gpu},
-          {"bubble", layout.bubble},
-          {"exposed_communication_s", layout.exposed_communication_s},
-          {"needed_bytes", layout.needed_bytes},
-          {"device_bytes", layout.device_bytes},
-          {"fits", layout.fits},
-          {"on_front", layout.on_front},
-          {"bound_by", layout.bound_by},
-          {"times", list_of(layout.times)},
-          {"memory", list_of(layout.memory)},
-          {"timeline", json_of(layout.timeline)}};
+Json page_about(const PageRecipe& about) {
+  return {{"recipe", about.name},
+          {"model", about.recipe.model.provider},
+          {"hardware", about.hardware.name},
+          {"hardware_source", name_of(about.hardware.source)},
+          {"global_batch", about.recipe.train.global_batch},
+          {"memory_bytes", 1e9 * about.hardware.memory_gb},
+          {"memory_is_shared", is_host(about.hardware)},
+          {"baseline", 0},
+          {"best", 0},
+          {"notes", {described(about.hardware), "samples: " + about.sizes}}};
 }
 
 }  // namespace
 
-void mark_front(std::vector<PlanLayout>& layouts) {
-  std::vector<PlanLayout*> fitting;
-  for (PlanLayout& layout : layouts) {
-    layout.on_front = false;
-    if (layout.fits) fitting.push_back(&layout);
-  }
-  std::ranges::stable_sort(fitting, {},
-                           [](const PlanLayout* each) { return std::pair(each->needed_bytes, each->iteration_s); });
+Json to_json(const Simulation& simulation) {
+  return {{"iteration_s", simulation.iteration_s},
+          {"spread_s", simulation.spread_s},
+          {"fastest_s", simulation.fastest_s},
+          {"slowest_s", simulation.slowest_s},
+          {"tokens_per_s_per_gpu", simulation.tokens_per_s_per_gpu},
+          {"tflops_per_gpu", simulation.tflops_per_gpu},
+          {"bubble", simulation.bubble},
+          {"exposed_communication_s", simulation.exposed_communication_s},
+          {"bound_by", simulation.bound_by},
+          {"reading_s", simulation.reading_s}};
+}
+
+Json to_json(const DeviceMemory& memory) {
+  return {{"needed_bytes", memory.needed},
+          {"device_bytes", memory.with_slack},
+          {"capacity_bytes", memory.capacity},
+          {"fits", memory.fits()}};
+}
+
+Json settings_json(const Recipe& recipe) {
+  const auto& [model, train, optimizer] = std::tie(recipe.model, recipe.train, recipe.optimizer);
+  return {{"train.micro_batch", train.micro_batch},
+          {"train.prefetch", train.prefetch},
+          {"model.recompute", model.recompute},
+          {"model.sequence_parallel", model.sequence_parallel},
+          {"model.tp_overlap_pieces", model.overlap.tp_pieces},
+          {"model.expert_overlap_pieces", model.overlap.expert_pieces},
+          {"optimizer.overlap_grad_reduce", optimizer.overlap_grad_reduce},
+          {"optimizer.overlap_param_gather", optimizer.overlap_param_gather}};
+}
+
+void mark_front(Json& layouts) {
+  std::vector<Json*> by_memory;
+  for (Json& layout : layouts) by_memory.push_back(&layout);
+  std::ranges::stable_sort(by_memory, {}, [](const Json* layout) {
+    return std::pair(layout->at("needed_bytes").get<double>(), layout->at("iteration_s").get<double>());
+  });
   double fastest = std::numeric_limits<double>::infinity();
-  for (PlanLayout* layout : fitting) {
-    layout->on_front = layout->iteration_s < fastest;
-    fastest = std::min(fastest, layout->iteration_s);
+  for (Json* layout : by_memory) {
+    const bool fits = layout->at("fits");
+    const double seconds = layout->at("iteration_s");
+    (*layout)["on_front"] = fits && seconds < fastest;
+    if (fits) fastest = std::min(fastest, seconds);
   }
 }
 
-PlanPage page_of(const PageRecipe& about, const SimulationAndStep& simulated) {
-  PlanPage page = page_about(about);
-  page.ranks = simulated.simulation.ranks;
-  page.baseline = 0;
-  PlanLayout& layout = page.layouts.emplace_back(plan_layout(about.recipe, simulated.simulation, about.hardware));
-  layout.fits = layout.needed_bytes <= page.memory_bytes;
-  layout.timeline = timeline_of(simulated.step);
-  mark_front(page.layouts);
+Json page_of(const PageRecipe& about, const SimulationAndStep& simulated) {
+  Json page = page_about(about);
+  page["ranks"] = simulated.simulation.ranks;
+  Json& layout = page["layouts"].emplace_back(layout_json(about.recipe, simulated.simulation, about.hardware));
+  layout["timeline"] = timeline_of(simulated.step);
+  mark_front(page["layouts"]);
   return page;
 }
 
-PlanPage page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps) {
-  PlanPage page = page_about(about);
-  page.ranks = result.gpus;
-  page.memory_bytes = static_cast<double>(result.memory_limit);
-  page.baseline = static_cast<int>(result.best.size());  // after the best ones, whose numbers match the table
+Json page_of(const PageRecipe& about, const SearchResult& result, const SimulateOptions& steps) {
+  Json page = page_about(about);
+  page["ranks"] = result.gpus;
+  page["memory_bytes"] = result.memory_limit;
+  page["baseline"] = result.best.size();  // after the best ones, whose numbers match the table
   std::vector<const Candidate*> candidates;
   for (const Candidate& candidate : result.best) candidates.push_back(&candidate);
   candidates.push_back(&result.given);
@@ -294,15 +253,15 @@ PlanPage page_of(const PageRecipe& about, const SearchResult& result, const Simu
   };
   for (const Candidate& candidate : result.front)
     if (!is_shown(candidate)) candidates.push_back(&candidate);
+  Json& layouts = page["layouts"];
   for (const Candidate* candidate : candidates) {
-    PlanLayout& layout =
-        page.layouts.emplace_back(plan_layout(candidate->recipe, candidate->simulation, about.hardware));
-    layout.fits = candidate->memory <= result.memory_limit;
-    if (page.layouts.size() <= kTimelines || candidate == &result.given)
-      layout.timeline =
+    Json& layout = layouts.emplace_back(layout_json(candidate->recipe, candidate->simulation, about.hardware));
+    layout["fits"] = candidate->memory <= result.memory_limit;
+    if (layouts.size() <= kTimelines || candidate == &result.given)
+      layout["timeline"] =
           timeline_of(simulate_and_keep(candidate->recipe, about.hardware, {.steps = 1, .draw = steps.draw}).step);
   }
-  mark_front(page.layouts);
+  mark_front(layouts);
   return page;
 }
 
@@ -331,26 +290,19 @@ void write_trace(const PlayedStep& step, const std::string& path) {
   if (error) refuse(": " + error.message());
 }
 
-nlohmann::ordered_json to_json(const PlanPage& page) {
-  return {{"recipe", page.recipe},
-          {"model", page.model},
-          {"hardware", page.hardware},
-          {"hardware_source", page.hardware_source},
-          {"ranks", page.ranks},
-          {"global_batch", page.global_batch},
-          {"memory_bytes", page.memory_bytes},
-          {"memory_is_shared", page.memory_is_shared},
-          {"baseline", page.baseline},
-          {"best", page.best},
-          {"notes", page.notes},
-          {"layouts", list_of(page.layouts)}};
-}
-
-std::string plan_html(const PlanPage& page) {
-  BRAID_CHECK(page.best >= 0 && page.best < std::ssize(page.layouts), "best is layout {} of {}", page.best,
-              page.layouts.size());
-  const std::string data = to_json(page).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return script_page("Plan for " + page.recipe, data, fmt::format("{}{}", kTimelineJs, kPlanJs));
+std::string plan_html(const Json& page) {
+  BRAID_CHECK(page.at("best") < page.at("layouts").size(), "best is layout {} of {}", page.at("best").dump(),
+              page.at("layouts").size());
+  for (const Json& layout : page.at("layouts")) {
+    const Json& timeline = layout.at("timeline");
+    if (timeline.is_null()) continue;
+    for (const Json& span : timeline.at("spans"))
+      BRAID_CHECK(span.at(0) < timeline.at("tracks").size(), "a span is on track {} of {}", span.at(0).dump(),
+                  timeline.at("tracks").size());
+  }
+  return script_page("Plan for " + page.at("recipe").get<std::string>(),
+                     page.dump(-1, ' ', false, Json::error_handler_t::replace),
+                     fmt::format("{}{}", kTimelineJs, kPlanJs));
 }
 
 }  // namespace braid

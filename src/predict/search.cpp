@@ -308,7 +308,7 @@ class Search {
     const bool zero = recipe_.optimizer.zero;  // without it there are no gathers
     for (const int prefetch : {0, 1, 2, 4}) {
       settings.prefetch = prefetch;
-      if (prefetch == 0 || can_prefetch(ready.layout, prefetch)) evaluate_settings(true, zero);
+      if (prefetch == 0 || can_prefetch(ready, prefetch)) evaluate_settings(true, zero);
     }
     if (fitting.empty()) return fitting;
     settings.prefetch = std::ranges::min_element(fitting, is_faster)->recipe.train.prefetch;
@@ -317,11 +317,10 @@ class Search {
     return fitting;
   }
 
-  bool can_prefetch(const Layout& layout, int prefetch) const {
-    const auto language = std::ranges::find(recipe_.topology.modules, ModuleKind::Language, &ModuleConfig::kind);
-    const int dp = layout.modules[language - recipe_.topology.modules.begin()].dp;
-    return !layout.colocated && layout.modules.size() > 1 &&
-           prefetch < recipe_.train.global_batch / layout.micro_batch / dp;
+  bool can_prefetch(const Ready& ready, int prefetch) const {
+    const LanguageLayout& language = starts_[ready.start].language;
+    return !language.colocated && ready.layout.modules.size() > 1 &&
+           prefetch < recipe_.train.global_batch / language.micro_batch / language.split.dp;
   }
 
   Recipe recipe_with(const Layout& layout, const Settings& settings) const {

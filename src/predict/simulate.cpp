@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/batches/sample_sizes.h"
-#include "paper/flops.h"
+#include "paper/stage.h"
 #include "run/data_source.h"
 
 namespace braid {
@@ -66,7 +66,7 @@ class StepTimes {
       double seconds;
     };
     std::vector<Reduction> reductions{};  // in order
-    double gathers = 0;                   // seconds
+    double gathers = 0, reduced = 0;      // seconds of all gathers, of all reductions
     double last_gathered = 0;             // the last gathered bucket's share of the stage's parameters
     OpTime replica_sums{};
   };
@@ -134,6 +134,7 @@ class StepTimes {
       times.reductions.push_back({completed[bucket.group] / bytes[bucket.group], groups.seconds(bucket)});
     }
     std::ranges::stable_sort(times.reductions, {}, &Buckets::Reduction::completed);
+    for (const auto& reduction : times.reductions) times.reduced += reduction.seconds;
     for (const Collective& bucket : optimizers.gathers(stage)) times.gathers += groups.seconds(bucket);
     if (!times.reductions.empty()) times.last_gathered = times.reductions.front().completed;
     times.replica_sums = groups.seconds(optimizers.replica_sums(stage));
@@ -158,26 +159,19 @@ class StepTimes {
   // The same without the waiting for layers.
   double messages_of_collective(const Op& op) {
     const Buckets& times = buckets_of(op.stage);
-    if (op.kind == Op::StartGather) return times.gathers;
-    double sum = 0;
-    for (const auto& bucket : times.reductions) sum += bucket.seconds;
-    return sum;
+    return op.kind == Op::StartGather ? times.gathers : times.reduced;
   }
 
   // Without communication.
   double seconds_of_update(int m, int rank) {
-    std::vector<std::pair<int, int>> stages;
-    for (const Stage& stage : stages_of(world_.topology, rank))
-      if (stage.module == m) stages.emplace_back(m, stage.index);
-    const auto [found, is_new] = updates_.try_emplace(std::move(stages), 0);
+    const auto [found, is_new] = updates_.try_emplace({m, world_.topology.module(m).dense.coord(rank, "pp")}, 0);
     if (!is_new) return found->second;
     const std::vector<Module> alone = {world_.modules[m]};
     const OptimizerElements elements = RankOptimizers(setup_, alone, world_.full_rank(m, rank)).elements();
     const auto* hybrid = std::get_if<HybridLmConfig>(&setup_.model.language);
     const bool is_in_fp8 = !alone[0].is_encoder && hybrid && hybrid->fp8 == Fp8Mode::Rowwise;
-    const UpdateSizes sizes = {.updated = static_cast<double>(elements.updated),
-                               .fp8 = is_in_fp8 ? static_cast<double>(elements.fp8) : 0};
-    return found->second = seconds_of(update_work(sizes, setup_.layers), hardware_);
+    const auto updated = static_cast<double>(elements.updated), fp8 = static_cast<double>(elements.fp8);
+    return found->second = seconds_of(update_work(updated, is_in_fp8 ? fp8 : 0, setup_.layers), hardware_);
   }
 
   // The part of the update that concerns one of the rank's modules. The collectives of all ranks are attributed to the
@@ -256,7 +250,7 @@ class StepTimes {
   std::vector<int> sends_, receives_;                                   // by rank: edges between modules
   std::map<std::pair<int, int>, GroupTimes> groups_;                    // by module and the rank's place in its replica
   std::map<std::pair<int, int>, Buckets> buckets_;                      // by module and stage
-  std::map<std::vector<std::pair<int, int>>, double> updates_;          // by the stages of a module that a rank has
+  std::map<std::pair<int, int>, double> updates_;                       // by module and pipeline rank
   std::map<std::vector<std::int64_t>, ForwardBackward> by_size_;        // by stage and the sizes of its input
   std::map<std::array<int, 4>, const ForwardBackward*> by_microbatch_;  // by stage, replica and microbatch
 };

@@ -265,19 +265,6 @@ TypicalSample mean_sample(const Recipe& recipe, const Topology& topology, const 
   return sample;
 }
 
-TypicalSample full_sample(const Recipe& recipe) {
-  const Recipe small = smallest(recipe);
-  const StepSizes sizes = full_step(small, Topology(small.topology, workload_of(small)));
-  const StepSizes::Text& text = sizes.text.front().front();
-  TypicalSample sample = {.tokens = text.tokens,
-                          .labels = text.labels.front(),
-                          .sequences = text.sequences,
-                          .squares = text.squares,
-                          .value_bytes = sizes.value_bytes};
-  for (const auto& of_module : sizes.media) sample.media.push_back(of_module.front().front());
-  return sample;
-}
-
 }  // namespace
 
 nlohmann::ordered_json to_json(const DataStats& stats) {
@@ -392,12 +379,13 @@ Recipe smallest(Recipe recipe) {
   return recipe;
 }
 
-TypicalSample typical_sample(const Recipe& recipe, const DrawStep& draw, int steps) {
-  if (!draw) return full_sample(recipe);
+TypicalSample typical_sample(const Recipe& given, const DrawStep& draw, int steps) {
+  const Recipe recipe = draw ? given : smallest(given);
   const Topology topology(recipe.topology, workload_of(recipe));
-  std::vector<StepSizes> drawn;
-  for (int step = 0; step < steps; ++step) drawn.push_back(draw(recipe, topology, step));
-  return mean_sample(recipe, topology, drawn);
+  std::vector<StepSizes> all;
+  for (int step = 0; step < (draw ? steps : 1); ++step)
+    all.push_back(draw ? draw(recipe, topology, step) : full_step(recipe, topology));
+  return mean_sample(recipe, topology, all);
 }
 
 StepSizes equal_step(const TypicalSample& sample, const Recipe& recipe, const Topology& topology) {

@@ -91,11 +91,48 @@ std::string_view damaged_sample(std::string_view line) {
   return told ? line.substr(begin, end - begin) : std::string_view();
 }
 
-constexpr std::pair<const char*, std::optional<std::int64_t> UnusableCounts::*> kSummaryCounts[] = {
-    {"damaged samples  ", &UnusableCounts::damaged},
-    {"too long samples  ", &UnusableCounts::too_long},
-    {"cut samples  ", &UnusableCounts::cut},
-    {"without targets  ", &UnusableCounts::without_targets}};
+constexpr std::pair<const char*, const char*> kSummaryCounts[] = {{"damaged samples  ", "damaged"},
+                                                                  {"too long samples  ", "too_long"},
+                                                                  {"cut samples  ", "cut"},
+                                                                  {"without targets  ", "without_targets"}};
+
+// The names of a curve: on the page, and in the log, event files and metrics files. Curves whose names begin with "GPU"
+// or "host" are kinds of memory.
+struct Name {
+  const char *curve, *in_log, *in_events = "", *in_metrics = "";
+};
+constexpr Name kNames[] = {
+    {"lm_loss", "lm loss", "lm loss", "lm_loss"},
+    {"validation_loss", "lm loss value", "lm loss validation"},
+    {"right_tokens", "right tokens", "right tokens validation"},
+    {"right_answers", "right answers", "right answers validation"},
+    {"learning_rate", "learning rate", "learning-rate", "learning_rate"},
+    {"grad_norm", "grad norm", "grad-norm", "grad_norm"},
+    {"loss_scale", "loss scale", "loss-scale", "loss_scale"},
+    {"load_balancing_loss", "seq_load_balancing_loss", "seq_load_balancing_loss", "seq_load_balancing_loss"},
+    {"load_balancing_loss", "load_balancing_loss", "load_balancing_loss"},
+    {"iteration_ms", "elapsed time per iteration (ms)", "iteration-time-ms", "iteration_ms"},
+    {"tflops_per_gpu", "throughput per GPU (TFLOP/s/GPU)", "throughput"},
+    {"tflops_per_gpu", "throughput per rank (TFLOP/s/rank)"},
+    {"tokens_per_gpu", "tokens per GPU (tokens/s/GPU)", "tokens-per-second-per-gpu"},
+    {"tokens_per_gpu", "tokens per rank (tokens/s/rank)", "tokens-per-second-per-rank"},
+    {"tokens_per_s", "", "", "tokens_per_s"},
+    {"consumed_samples", "consumed samples", "", "consumed_samples"},
+    {"time", "", "", "time"},
+    {"GPU, tensors", "allocated", "mem/cuda-allocated-mb"},
+    {"GPU, most by tensors", "max allocated", "mem/cuda-peak-mb"},
+    {"GPU, most reserved", "max reserved"},
+    {"host", "host", "mem/host-rss-mb"},
+    {"host, most", "max host", "mem/host-peak-mb"}};
+
+// Adds a value to the curve of this name in one kind of files, if there is one.
+void add_named(RunRecord& run, const char* Name::*in_files, std::string_view name, std::int64_t iteration,
+               std::optional<double> value) {
+  const auto found = std::ranges::find_if(kNames, [&](const Name& each) { return each.*in_files == name; });
+  if (found == std::end(kNames) || name.empty()) return;
+  const std::string curve = found->curve;
+  add(curve.starts_with("GPU") || curve.starts_with("host") ? run.memory_mb : run.curves, curve, iteration, value);
+}
 
 class LogParser {
  public:
@@ -105,14 +142,14 @@ class LogParser {
     take_start_or_end(line);
   }
 
-  std::vector<LogContents> finish() {
+  std::vector<RunRecord> finish() {
     end_start();
     return std::move(starts_);
   }
 
  private:
   void end_start() {
-    if (!contents_.unusable.damaged && !damaged_.empty()) contents_.unusable.damaged = std::ssize(damaged_);
+    if (!damaged_.empty()) contents_.unusable.try_emplace("damaged", std::ssize(damaged_));
     if (contents_.since == 0 && !contents_.attempts.empty())
       contents_.since = contents_.attempts.front().began.value_or(0);
     // Starts keep the order that they have in the log, also if their times are unknown.
@@ -146,7 +183,7 @@ class LogParser {
     if (!iteration) return false;
     add_attempt(*iteration, time_of(line));
     if (slash != std::string_view::npos) contents_.iterations = leading_count(numbers.substr(slash + 1));
-    ++contents_.iteration_lines;
+    ++contents_.lines;
     for (const Cell& cell : cells_of(line)) add_value(cell);
     return true;
   }
@@ -157,7 +194,7 @@ class LogParser {
     // The line is that of an interval's end. Without a line on where the run continues, it is the first that is known.
     if (contents_.attempts.empty())
       contents_.attempts.push_back({.first = std::min(resumed_after_.value_or(iteration - 1) + 1, iteration)});
-    contents_.ended_by.clear();
+    contents_.end.text.clear();
     contents_.attempts.back().last = iteration;
     contents_.attempts.back().ended = time;
     if (!contents_.attempts.back().began) contents_.attempts.back().began = time;
@@ -165,24 +202,9 @@ class LogParser {
   }
 
   void add_value(const Cell& cell) {
-    static const std::map<std::string_view, const char*> names = {
-        {"consumed samples", "consumed_samples"},
-        {"elapsed time per iteration (ms)", "iteration_ms"},
-        {"throughput per GPU (TFLOP/s/GPU)", "tflops_per_gpu"},
-        {"tokens per GPU (tokens/s/GPU)", "tokens_per_gpu"},
-        {"throughput per rank (TFLOP/s/rank)", "tflops_per_gpu"},
-        {"tokens per rank (tokens/s/rank)", "tokens_per_gpu"},
-        {"learning rate", "learning_rate"},
-        {"lm loss", "lm_loss"},
-        {"seq_load_balancing_loss", "load_balancing_loss"},
-        {"load_balancing_loss", "load_balancing_loss"},
-        {"loss scale", "loss_scale"},
-        {"grad norm", "grad_norm"}};
-    const auto number = leading_number(cell.value);
-    if (!number) return;
-    if (const auto name = names.find(cell.label); name != names.end()) add(contents_.curves, name->second, at_, number);
-    if (cell.label == "number of skipped iterations") contents_.skipped += leading_count(cell.value).value_or(0);
-    if (cell.label == "number of nan iterations") contents_.nans += leading_count(cell.value).value_or(0);
+    add_named(contents_, &Name::in_log, cell.label, at_, leading_number(cell.value));
+    if (cell.label == "number of skipped iterations") contents_.skipped_count += leading_count(cell.value).value_or(0);
+    if (cell.label == "number of nan iterations") contents_.nan_count += leading_count(cell.value).value_or(0);
   }
 
   // "time (ms) | images | bridge wait (language): 686.6 (69 %) | ...": the module that is waited for is left out.
@@ -212,15 +234,8 @@ class LogParser {
     if (line.find("memory (MB) |") == std::string_view::npos) return false;
     if (const auto rest = behind(line, "[maximum over "))
       if (const auto ranks = leading_count(*rest)) contents_.ranks = ranks;
-    for (const Cell& cell : cells_of(line)) {
-      static const std::map<std::string_view, const char*> names = {{"allocated", "GPU, tensors"},
-                                                                    {"max allocated", "GPU, most by tensors"},
-                                                                    {"max reserved", "GPU, most reserved"},
-                                                                    {"host", "host"},
-                                                                    {"max host", "host, most"}};
-      if (const auto name = names.find(cell.label); name != names.end())
-        add(contents_.memory_mb, name->second, at_, leading_number(cell.value));
-    }
+    for (const Cell& cell : cells_of(line))
+      add_named(contents_, &Name::in_log, cell.label, at_, leading_number(cell.value));
     return true;
   }
 
@@ -231,9 +246,9 @@ class LogParser {
     if (!iteration) return false;
     for (const Cell& cell : cells_of(line)) {
       const auto number = leading_number(cell.value);
-      if (cell.label == "lm loss value") add(contents_.curves, "validation_loss", *iteration, number);
-      for (const auto& [label, curve] : {std::pair("right tokens", "right_tokens"), {"right answers", "right_answers"}})
-        if (cell.label == label && number) add(contents_.curves, curve, *iteration, *number / 100);
+      const bool is_percent = cell.label.starts_with("right ");
+      add_named(contents_, &Name::in_log, cell.label, *iteration,
+                number && is_percent ? std::optional(*number / 100) : number);
     }
     return true;
   }
@@ -253,7 +268,7 @@ class LogParser {
 
   void take_start_or_end(std::string_view line) {
     if (const auto text = behind(line, "run ended  ")) {
-      contents_.ended_by = trimmed(*text);
+      contents_.end.text = trimmed(*text);
     } else if (const auto failure = behind(line, "braid: root cause: ")) {
       // Every rank prints it.
       if (std::find(contents_.failures.begin(), contents_.failures.end(), *failure) == contents_.failures.end())
@@ -269,25 +284,26 @@ class LogParser {
     } else if (const auto sample = damaged_sample(line); !sample.empty()) {
       damaged_.insert(std::string(sample));
     } else {
-      for (const auto& [words, count] : kSummaryCounts)
-        if (const auto number = behind(line, words)) contents_.unusable.*count = leading_count(*number);
+      for (const auto& [words, kind] : kSummaryCounts)
+        if (const auto number = behind(line, words))
+          if (const auto count = leading_count(*number)) contents_.unusable[kind] = *count;
     }
   }
 
-  std::vector<LogContents> starts_{};  // that have ended
-  LogContents contents_{};
+  std::vector<RunRecord> starts_{};  // that have ended
+  RunRecord contents_{};
   std::int64_t at_ = 0;  // iteration of the last line
   std::optional<std::int64_t> resumed_after_{};
   std::set<std::string> damaged_{};
 };
 
-std::int64_t lines_of(const std::vector<LogContents>& log) {
+std::int64_t lines_of(const std::vector<RunRecord>& log) {
   std::int64_t lines = 0;
-  for (const LogContents& start : log) lines += start.iteration_lines;
+  for (const RunRecord& start : log) lines += start.lines;
   return lines;
 }
 
-bool is_same_start(const LogContents& a, const LogContents& b) {
+bool is_same_start(const RunRecord& a, const RunRecord& b) {
   if (a.attempts.empty() || b.attempts.empty()) return false;
   return a.attempts[0].first == b.attempts[0].first && a.attempts[0].began == b.attempts[0].began;
 }
@@ -308,7 +324,7 @@ void take_if_known(Value& value, Value&& later) {
   if (later != Value{}) value = std::move(later);
 }
 
-void add_start(LogContents& run, LogContents&& start) {
+void add_start(RunRecord& run, RunRecord&& start) {
   add_later(run.curves, std::move(start.curves), start.attempts);
   add_later(run.memory_mb, std::move(start.memory_mb), start.attempts);
   for (auto& [module, times] : start.modules) {
@@ -323,14 +339,13 @@ void add_start(LogContents& run, LogContents&& start) {
     if (std::ranges::find(run.failures, failure) == run.failures.end()) run.failures.push_back(std::move(failure));
   take_if_known(run.iterations, std::move(start.iterations));
   take_if_known(run.ranks, std::move(start.ranks));
-  for (const auto& [words, count] : kSummaryCounts)
-    take_if_known(run.unusable.*count, std::move(start.unusable.*count));
+  for (const auto& [kind, count] : start.unusable) run.unusable[kind] = count;
   take_if_known(run.layout, std::move(start.layout));
-  run.skipped += start.skipped;
-  run.nans += start.nans;
-  run.iteration_lines += start.iteration_lines;
+  run.skipped_count += start.skipped_count;
+  run.nan_count += start.nan_count;
+  run.lines += start.lines;
   // Logs of other ranks have the same start, without its end.
-  if (start.since > run.since || !start.ended_by.empty()) run.ended_by = std::move(start.ended_by);
+  if (start.since > run.since || !start.end.text.empty()) run.end.text = std::move(start.end.text);
   run.since = start.since;
 }
 
@@ -342,17 +357,6 @@ std::optional<std::int64_t> iteration_of_line(const json& line) {
   return number && *number >= 0 && *number <= kMostIterations ? std::optional(static_cast<std::int64_t>(*number))
                                                               : std::nullopt;
 }
-
-// A line's key and the name of its curve.
-constexpr const char* kCurves[][2] = {{"lm_loss", "lm_loss"},
-                                      {"grad_norm", "grad_norm"},
-                                      {"learning_rate", "learning_rate"},
-                                      {"loss_scale", "loss_scale"},
-                                      {"seq_load_balancing_loss", "load_balancing_loss"},
-                                      {"iteration_ms", "iteration_ms"},
-                                      {"tokens_per_s", "tokens_per_s"},
-                                      {"consumed_samples", "consumed_samples"},
-                                      {"time", "time"}};
 
 void flatten(const YAML::Node& node, const std::string& key, std::map<std::string, std::string>& settings) {
   if (node.IsMap()) {
@@ -375,13 +379,13 @@ std::int64_t number_of(const std::map<std::string, std::string>& settings, const
 
 }  // namespace
 
-std::vector<LogContents> parse_starts(const std::string& text) {
+std::vector<RunRecord> parse_starts(const std::string& text) {
   LogParser parser;
   for (const std::string& line : split(text, '\n')) parser.take(line);
   return parser.finish();
 }
 
-std::vector<LogContents> read_starts(const std::string& path) {
+std::vector<RunRecord> read_starts(const std::string& path) {
   LineReader reader({.path = path, .name = path});
   LogParser parser;
   LineReader::Line line;
@@ -390,27 +394,27 @@ std::vector<LogContents> read_starts(const std::string& path) {
   return parser.finish();
 }
 
-std::vector<LogContents> starts_of_all(std::vector<std::vector<LogContents>> logs) {
+std::vector<RunRecord> starts_of_all(std::vector<std::vector<RunRecord>> logs) {
   std::ranges::stable_sort(logs, std::ranges::greater(), lines_of);
-  std::vector<LogContents> all;
-  for (std::vector<LogContents>& log : logs) {
-    std::erase_if(log, [&](const LogContents& start) {
-      return std::ranges::any_of(all, [&](const LogContents& known) { return is_same_start(start, known); });
+  std::vector<RunRecord> all;
+  for (std::vector<RunRecord>& log : logs) {
+    std::erase_if(log, [&](const RunRecord& start) {
+      return std::ranges::any_of(all, [&](const RunRecord& known) { return is_same_start(start, known); });
     });
     std::ranges::move(log, std::back_inserter(all));
   }
-  std::ranges::stable_sort(all, {}, &LogContents::since);
+  std::ranges::stable_sort(all, {}, &RunRecord::since);
   return all;
 }
 
-LogContents merged(std::vector<LogContents> starts) {
-  LogContents run;
-  for (LogContents& start : starts) add_start(run, std::move(start));
+RunRecord merged(std::vector<RunRecord> starts) {
+  RunRecord run;
+  for (RunRecord& start : starts) add_start(run, std::move(start));
   return run;
 }
 
-MetricsContents parse_metrics(const std::string& text) {
-  MetricsContents contents;
+RunRecord parse_metrics(const std::string& text) {
+  RunRecord contents;
   std::set<std::int64_t> skipped, nans;
   std::optional<double> started_before;
   std::istringstream lines(text);
@@ -424,7 +428,8 @@ MetricsContents parse_metrics(const std::string& text) {
     }
     ++contents.lines;
     const std::int64_t at = *iteration;
-    for (const auto& [key, curve] : kCurves) add(contents.curves, curve, at, number_of(line, key));
+    for (const auto& [key, value] : line.items())
+      if (value.is_number()) add_named(contents, &Name::in_metrics, key, at, value.get<double>());
     const bool is_skipped = line.value("skipped", json(false)) == true;
     // JSON has no NaN. An iteration whose loss is not finite is skipped; one that had nothing to predict has no loss.
     const bool is_nan = is_skipped && line.contains("lm_loss") && line.at("lm_loss").is_null();
@@ -440,15 +445,33 @@ MetricsContents parse_metrics(const std::string& text) {
     contents.attempts.back().ended = number_of(line, "time");
   }
   contents.skipped.assign(skipped.begin(), skipped.end());
-  contents.nans = std::ssize(nans);
+  contents.skipped_count = std::ssize(skipped);
+  contents.nan_count = std::ssize(nans);
   return contents;
 }
 
-MetricsContents read_metrics(const std::string& path) {
+RunRecord read_metrics(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw DataError(fmt::format("cannot read {}", in_quotes(path)));
   return parse_metrics(text);
+}
+
+RunRecord record_of(const std::vector<ScalarEvent>& events) {
+  static const std::map<std::string, Curves MeasuredModule::*> times = {
+      {"time-ms", &MeasuredModule::phase_ms},
+      {"comm-ms", &MeasuredModule::in_flight_ms},
+      {"comm-exposed-ms", &MeasuredModule::exposed_ms}};
+  RunRecord run;
+  for (const auto& [tag, step, wall_time, value] : events) {
+    add_named(run, &Name::in_events, tag, step, value);
+    if (tag == "lm loss") add(run.curves, "time", step, wall_time);
+    if (tag == "iteration-time") add(run.curves, "iteration_ms", step, 1e3 * value);  // Megatron's, in seconds
+    const std::vector<std::string> parts = split(tag, '/');                           // time-ms/images/forward
+    if (const auto time = times.find(parts[0]); time != times.end() && parts.size() == 3)
+      add(run.modules[parts[1]].*time->second, parts[2], step, value);
+  }
+  return run;
 }
 
 std::optional<std::map<std::string, std::string>> read_settings(const std::string& path) {

@@ -53,9 +53,8 @@ void add_file(const fs::path& path, RunFiles& files) {
     files.recipe = path.string();
 }
 
-// Sorted: a file system gives them in any order.
 struct Entries {
-  std::vector<fs::path> files{}, folders{};
+  std::set<fs::path> files{}, folders{};  // sorted: a file system gives them in any order
 };
 
 // Folders in which runs may have files. A link to a folder is not followed: it may lead back.
@@ -72,12 +71,10 @@ Entries entries_of(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code unknown;
     if (entry->is_regular_file(unknown))
-      entries.files.push_back(entry->path());
+      entries.files.insert(entry->path());
     else if (is_searched(*entry))
-      entries.folders.push_back(entry->path());
+      entries.folders.insert(entry->path());
   }
-  std::ranges::sort(entries.files);
-  std::ranges::sort(entries.folders);
   return entries;
 }
 
@@ -212,67 +209,37 @@ auto unless_unreadable(RunRecord& run, const Read& read) -> std::optional<declty
   }
 }
 
+// Each curve comes from the first source that has it, and so do the starts, with what was skipped in them.
+void add_source(RunRecord& run, RunRecord source) {
+  run.curves.merge(std::move(source.curves));
+  run.memory_mb.merge(std::move(source.memory_mb));
+  if (run.modules.empty()) run.modules = std::move(source.modules);
+  if (!run.attempts.empty()) return;
+  run.attempts = std::move(source.attempts);
+  run.skipped = std::move(source.skipped);
+  run.skipped_count = source.skipped_count;
+  run.nan_count = source.nan_count;
+}
+
 void add_metrics(const RunFiles& files, RunRecord& run) {
   for (const std::string& path : files.metrics) {
-    auto read = unless_unreadable(run, [&] { return read_metrics(path); });
-    if (!read) continue;
-    MetricsContents& contents = *read;
-    if (contents.lines == 0) {
+    auto contents = unless_unreadable(run, [&] { return read_metrics(path); });
+    if (!contents) continue;
+    if (contents->lines == 0) {
       run.warnings.push_back(fmt::format("{} has no line of an iteration", path));
       continue;
     }
     run.sources.push_back(path);
-    if (contents.bad_lines > 0)
+    if (contents->bad_lines > 0)
       run.warnings.push_back(
           fmt::format("{}: {} cut off or damaged, and not used", path,
-                      counted(contents.bad_lines, "line") + (contents.bad_lines == 1 ? " is" : " are")));
-    run.curves.merge(std::move(contents.curves));
-    if (!run.attempts.empty()) continue;
-    run.attempts = std::move(contents.attempts);
-    run.skipped = std::move(contents.skipped);
-    run.skipped_count = std::ssize(run.skipped);
-    run.nan_count = contents.nans;
-  }
-}
-
-void add_event(const ScalarEvent& event, Curves& curves, Curves& memory,
-               std::map<std::string, MeasuredModule>& modules) {
-  static const std::map<std::string, const char*> names = {{"lm loss", "lm_loss"},
-                                                           {"lm loss validation", "validation_loss"},
-                                                           {"right tokens validation", "right_tokens"},
-                                                           {"right answers validation", "right_answers"},
-                                                           {"learning-rate", "learning_rate"},
-                                                           {"grad-norm", "grad_norm"},
-                                                           {"loss-scale", "loss_scale"},
-                                                           {"seq_load_balancing_loss", "load_balancing_loss"},
-                                                           {"load_balancing_loss", "load_balancing_loss"},
-                                                           {"iteration-time-ms", "iteration_ms"},
-                                                           {"throughput", "tflops_per_gpu"},
-                                                           {"tokens-per-second-per-gpu", "tokens_per_gpu"},
-                                                           {"tokens-per-second-per-rank", "tokens_per_gpu"},
-                                                           {"iteration-time", "iteration_ms"}};
-  static const std::map<std::string, const char*> memory_names = {{"mem/cuda-allocated-mb", "GPU, tensors"},
-                                                                  {"mem/cuda-peak-mb", "GPU, most by tensors"},
-                                                                  {"mem/host-rss-mb", "host"},
-                                                                  {"mem/host-peak-mb", "host, most"}};
-  static const std::map<std::string, Curves MeasuredModule::*> times = {
-      {"time-ms", &MeasuredModule::phase_ms},
-      {"comm-ms", &MeasuredModule::in_flight_ms},
-      {"comm-exposed-ms", &MeasuredModule::exposed_ms}};
-  if (const auto name = names.find(event.tag); name != names.end()) {
-    const bool in_seconds = event.tag == "iteration-time";  // Megatron's
-    add(curves, name->second, event.step, in_seconds ? 1e3 * event.value : event.value);
-    if (event.tag == "lm loss") add(curves, "time", event.step, event.wall_time);
-  } else if (const auto kind = memory_names.find(event.tag); kind != memory_names.end()) {
-    add(memory, kind->second, event.step, event.value);
-  } else if (const auto parts = split(event.tag, '/'); parts.size() == 3) {  // time-ms/images/forward
-    if (const auto time = times.find(parts[0]); time != times.end())
-      add(modules[parts[1]].*time->second, parts[2], event.step, event.value);
+                      counted(contents->bad_lines, "line") + (contents->bad_lines == 1 ? " is" : " are")));
+    add_source(run, *std::move(contents));
   }
 }
 
 void add_events(const RunFiles& files, RunRecord& run) {
-  Curves curves, memory;
+  std::vector<ScalarEvent> events;
   std::vector<Attempt> attempts;
   for (const std::string& path : files.events) {
     const auto contents = unless_unreadable(run, [&] { return read_events(path); });
@@ -282,7 +249,7 @@ void add_events(const RunFiles& files, RunRecord& run) {
       run.warnings.push_back(fmt::format("{} ends in a damaged record; what precedes it is read", path));
     std::optional<Attempt> attempt;  // a file is what one process wrote
     for (const ScalarEvent& event : contents->scalars) {
-      add_event(event, curves, memory, run.modules);
+      events.push_back(event);
       if (event.tag != "lm loss") continue;
       if (!attempt) attempt = {.first = event.step, .began = event.wall_time};
       attempt->last = event.step;
@@ -290,39 +257,30 @@ void add_events(const RunFiles& files, RunRecord& run) {
     }
     if (attempt) attempts.push_back(*attempt);
   }
-  run.curves.merge(std::move(curves));
-  run.memory_mb.merge(std::move(memory));
-  if (run.attempts.empty()) run.attempts = std::move(attempts);
+  RunRecord source = record_of(events);
+  source.attempts = std::move(attempts);
+  add_source(run, std::move(source));
 }
 
 void add_log(const RunFiles& files, RunRecord& run) {
-  std::vector<std::vector<LogContents>> logs;
+  std::vector<std::vector<RunRecord>> logs;
   for (const std::string& path : files.logs) {
     auto starts = unless_unreadable(run, [&] { return read_starts(path); });
     if (!starts) continue;
-    const auto tells_of_run = [](const LogContents& start) {
-      return start.iteration_lines > 0 || !start.ended_by.empty();
-    };
+    const auto tells_of_run = [](const RunRecord& start) { return start.lines > 0 || !start.end.text.empty(); };
     if (std::ranges::any_of(*starts, tells_of_run)) run.sources.push_back(path);
     logs.push_back(*std::move(starts));
   }
   if (logs.empty()) return;
-  LogContents all = merged(starts_of_all(std::move(logs)));
+  RunRecord all = merged(starts_of_all(std::move(logs)));
   run.layout = std::move(all.layout);
   run.failures = std::move(all.failures);
-  run.curves.merge(std::move(all.curves));
-  run.memory_mb.merge(std::move(all.memory_mb));
-  if (run.modules.empty()) run.modules = std::move(all.modules);
-  if (run.attempts.empty()) {
-    run.attempts = std::move(all.attempts);
-    run.skipped_count = all.skipped;
-    run.nan_count = all.nans;
-  }
-  if (all.iterations) run.iterations = all.iterations;
-  if (!run.ranks) run.ranks = all.ranks;
   run.unusable = all.unusable;
   run.checkpoints = std::move(all.checkpoints);
-  run.end.text = all.ended_by;
+  run.end.text = all.end.text;
+  if (all.iterations) run.iterations = all.iterations;
+  if (!run.ranks) run.ranks = all.ranks;
+  add_source(run, std::move(all));
 }
 
 void add_checkpoints(const RunFiles& files, RunRecord& run) {

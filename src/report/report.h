@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "log/log_files.h"
+
 namespace braid {
 
 inline constexpr std::int64_t kMostIterations = std::int64_t{1} << 53;  // beyond, doubles do not count by one
@@ -46,12 +48,7 @@ struct RunEnd {
   nlohmann::json diagnosis = nullptr;                               // of a run that failed: `braid doctor --json`
 };
 
-// Samples that could not be used as they are; nothing: unknown, or none.
-struct UnusableCounts {
-  std::optional<std::int64_t> damaged{}, too_long{}, cut{}, without_targets{};
-  bool operator==(const UnusableCounts&) const = default;
-};
-
+// What all files of a run contain, or one of them, or one start of the run in a log.
 struct RunRecord {
   std::string name{}, folder{};
   std::string model{}, layout{};  // "tiny-vlm", "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)"
@@ -66,7 +63,10 @@ struct RunRecord {
   std::vector<Attempt> attempts{};
   std::vector<std::int64_t> skipped{};  // iterations, as far as they are known
   std::int64_t skipped_count = 0, nan_count = 0;
-  UnusableCounts unusable{};
+  std::int64_t lines = 0, bad_lines = 0;  // of iterations; bad: not that of an iteration, as one cut by a kill
+  double since = 0;  // seconds since 1970 at the start, 0: unknown; orders the starts of several logs
+  // Samples that could not be used as they are: "damaged", "too_long", "cut", "without_targets".
+  std::map<std::string, std::int64_t> unusable{};
   std::vector<SavedCheckpoint> checkpoints{};
   std::vector<std::string> failures{};  // of all starts, as far as the log has them
   RunEnd end{};
@@ -114,40 +114,21 @@ nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs);  // what
 std::string report_page(const std::vector<RunRecord>& runs);             // HTML
 std::string report_text(const std::vector<RunRecord>& runs);
 
-struct LogContents {
-  double since = 0;  // seconds since 1970 at its start, 0: unknown; orders the starts of several logs
-  Curves curves{}, memory_mb{};
-  std::map<std::string, MeasuredModule> modules{};
-  std::vector<Attempt> attempts{};
-  std::vector<SavedCheckpoint> checkpoints{};
-  std::optional<std::int64_t> iterations{}, ranks{};
-  UnusableCounts unusable{};
-  std::string layout{};                 // of the launcher's line
-  std::string ended_by{};               // of the summary, unless the run was started again after it
-  std::vector<std::string> failures{};  // what the lines "root cause: ..." say, each once
-  std::int64_t skipped = 0, nans = 0;
-  std::int64_t iteration_lines = 0;
-};
-
-// One for each start of the run, in their order in the log.
-std::vector<LogContents> parse_starts(const std::string& text);
-std::vector<LogContents> read_starts(const std::string& path);  // ConfigError when it cannot be read
+// One for each start of the run, in their order in the log. The end is that of the summary, unless the run was started
+// again after it.
+std::vector<RunRecord> parse_starts(const std::string& text);
+std::vector<RunRecord> read_starts(const std::string& path);  // ConfigError when it cannot be read
 
 // All starts of several logs, in order of time. Of a start that is in two logs, the log with more lines counts.
-std::vector<LogContents> starts_of_all(std::vector<std::vector<LogContents>> logs);
+std::vector<RunRecord> starts_of_all(std::vector<std::vector<RunRecord>> logs);
 // The run as a whole. A later start replaces what earlier ones have on the iterations that it ran again.
-LogContents merged(std::vector<LogContents> starts);
+RunRecord merged(std::vector<RunRecord> starts);
 
-struct MetricsContents {
-  Curves curves{};
-  std::vector<Attempt> attempts{};
-  std::vector<std::int64_t> skipped{};
-  std::int64_t nans = 0;
-  std::int64_t lines = 0, bad_lines = 0;  // bad: not that of an iteration, as one cut by a kill
-};
+RunRecord parse_metrics(const std::string& text);
+RunRecord read_metrics(const std::string& path);  // DataError when it cannot be read
 
-MetricsContents parse_metrics(const std::string& text);
-MetricsContents read_metrics(const std::string& path);  // DataError when it cannot be read
+// What event files contain. Without their starts, which are files.
+RunRecord record_of(const std::vector<ScalarEvent>& events);
 
 // Keys with dots between their parts, and the text of their values. Nothing if the file is not YAML.
 std::optional<std::map<std::string, std::string>> read_settings(const std::string& path);

@@ -146,10 +146,7 @@ Json to_json(const RunRecord& run) {
           {"last_iteration", last_iteration(run)},
           {"lm_loss", or_null(last_value(run, "lm_loss"))},
           {"consumed_samples", or_null(last_value(run, "consumed_samples"))},
-          {"damaged_samples", or_null(run.unusable.damaged)},
-          {"too_long_samples", or_null(run.unusable.too_long)},
-          {"cut_samples", or_null(run.unusable.cut)},
-          {"samples_without_targets", or_null(run.unusable.without_targets)},
+          {"unusable", run.unusable},
           {"typical", std::move(typical)},
           {"curves", to_json(run.curves)},
           {"memory_mb", to_json(run.memory_mb)},
@@ -208,15 +205,13 @@ std::string loss_text(const RunRecord& run) {
 }
 
 std::string left_out_text(const RunRecord& run) {
-  const UnusableCounts& samples = run.unusable;
-  const std::pair<const char*, std::optional<std::int64_t>> counts[] = {
-      {"damaged", samples.damaged},
-      {"too long", samples.too_long},
-      {"with nothing to predict", samples.without_targets},
-      {"cut", samples.cut}};
   std::vector<std::string> words;
-  for (const auto& [what, count] : counts)
-    if (count) words.push_back(fmt::format("{} {}", *count, what));
+  for (const auto& [kind, what] : {std::pair("damaged", "damaged"),
+                                   {"too_long", "too long"},
+                                   {"without_targets", "with nothing to predict"},
+                                   {"cut", "cut"}})
+    if (const auto found = run.unusable.find(kind); found != run.unusable.end())
+      words.push_back(fmt::format("{} {}", found->second, what));
   return words.empty() ? kUnknown : joined(words, ", ");
 }
 

@@ -7,7 +7,6 @@
 #include "base/strings.h"
 #include "models/providers.h"
 #include "plan/channels.h"
-#include "plan/frozen.h"
 #include "train/stop_request.h"
 
 namespace braid {

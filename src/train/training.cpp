@@ -18,7 +18,7 @@
 #include "comm/world.h"
 #include "ops/attention.h"
 #include "plan/channels.h"
-#include "plan/frozen.h"
+#include "plan/schedule.h"
 #include "tensor/copies.h"
 #include "train/all_ranks.h"
 

@@ -14,7 +14,7 @@
 #include "data/batches/mock_data.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"
-#include "plan/frozen.h"
+#include "plan/schedule.h"
 #include "support/grid_sizes.h"
 #include "support/ranks.h"
 #include "support/relative_error.h"

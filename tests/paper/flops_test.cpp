@@ -1,6 +1,6 @@
-#include "paper/flops.h"
-
 #include <gtest/gtest.h>
+
+#include "paper/stage.h"
 
 namespace braid {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "paper/flops.h"
 #include "paper/stage.h"
 
 namespace braid {

@@ -1,11 +1,10 @@
 // Every pair of dp sizes: each sample's embeddings reach the language replica that holds the sample, once.
-#include "plan/bridge.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
+#include "plan/pipeline.h"
 #include "support/grid_sizes.h"
 
 namespace braid {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -37,8 +38,6 @@ HardwareProfile nodes_of(int ranks) {
   profile.ranks_per_node = ranks;
   return profile;
 }
-
-std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 
 // Of the rank with the most.
 template <class BytesOf>
@@ -267,30 +266,33 @@ TEST(Search, FillsAPage) {
   const Recipe recipe = tiny();
   const HardwareProfile hardware = nodes_of(2);
   const SearchResult result = search_layouts(recipe, hardware, {.nodes = 2, .top = 3});
-  const PlanPage page = page_of({"tiny.yaml", recipe, hardware, "full"}, result, {});
-  ASSERT_GE(page.layouts.size(), 4);
-  EXPECT_EQ(page.layouts[index_of(page.baseline)].iteration_s, result.given.simulation.iteration_s);
-  EXPECT_FALSE(page.layouts[index_of(page.baseline)].timeline.spans.empty());
-  EXPECT_EQ(page.best, 0);
+  const nlohmann::ordered_json page = page_of({"tiny.yaml", recipe, hardware, "full"}, result, {});
+  const auto& layouts = page["layouts"];
+  ASSERT_GE(layouts.size(), 4);
+  const auto& baseline = layouts[page["baseline"].get<std::size_t>()];
+  EXPECT_EQ(baseline["iteration_s"], result.given.simulation.iteration_s);
+  EXPECT_FALSE(baseline["timeline"]["spans"].empty());
+  EXPECT_EQ(page["best"], 0);
   for (std::size_t i = 0; i < result.best.size(); ++i)
-    EXPECT_EQ(page.layouts[i].iteration_s, result.best[i].simulation.iteration_s);
-  EXPECT_TRUE(page.layouts[index_of(page.best)].on_front);
-  for (const PlanLayout& layout : page.layouts) {
-    ASSERT_FALSE(layout.times.empty());
-    for (const PlanTimes& row : layout.times) {
+    EXPECT_EQ(layouts[i]["iteration_s"], result.best[i].simulation.iteration_s);
+  EXPECT_EQ(layouts[0]["on_front"], true);
+  for (const auto& layout : layouts) {
+    ASSERT_FALSE(layout["times"].empty());
+    for (const auto& row : layout["times"]) {
       double sum = 0;
-      for (const auto& [name, seconds] : row.parts) sum += seconds;
-      EXPECT_NEAR(sum, layout.iteration_s, 1e-6 * layout.iteration_s) << layout.name << ": " << row.name;
+      for (const auto& seconds : row["parts"]) sum += seconds.get<double>();
+      const double iteration_s = layout["iteration_s"];
+      EXPECT_NEAR(sum, iteration_s, 1e-6 * iteration_s) << layout["name"] << ": " << row["name"];
     }
     // The parts of the fullest rank's memory add up to what was compared with the limit.
-    double fullest = 0;
-    for (const PlanStageMemory& stage : layout.memory) {
-      double bytes = 0;
-      for (const auto& [kind, of_kind] : stage.bytes) bytes += of_kind;
-      EXPECT_EQ(bytes, stage.needed_bytes) << layout.name;
+    std::int64_t fullest = 0;
+    for (const auto& stage : layout["memory"]) {
+      std::int64_t bytes = 0;
+      for (const auto& of_kind : stage["bytes"]) bytes += of_kind.get<std::int64_t>();
+      EXPECT_EQ(stage["needed_bytes"], bytes) << layout["name"];
       fullest = std::max(fullest, bytes);
     }
-    EXPECT_EQ(fullest, layout.needed_bytes) << layout.name;
+    EXPECT_EQ(layout["needed_bytes"], fullest) << layout["name"];
   }
 }
 

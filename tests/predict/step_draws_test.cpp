@@ -10,7 +10,8 @@
 
 #include "data/batches/mock_data.h"
 #include "ops/cross_entropy.h"
-#include "plan/bridge.h"
+#include "plan/pipeline.h"
+#include "plan/schedule.h"
 #include "run/data_source.h"
 #include "support/errors.h"
 

@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 TEST(ReadMetrics, EveryStartIsAnAttempt) {
-  const MetricsContents contents =
+  const RunRecord contents =
       parse_metrics(R"({"iteration":1,"lm_loss":4.0,"time":100.0,"started":90.0,"skipped":false})"
                     "\n"
                     R"({"iteration":2,"lm_loss":3.0,"time":110.0,"started":90.0,"skipped":false})"
@@ -28,18 +28,18 @@ TEST(ReadMetrics, EveryStartIsAnAttempt) {
 
 // Files of earlier versions have no times.
 TEST(ReadMetrics, IterationsThatAreRunAgainAreARestart) {
-  const MetricsContents contents = parse_metrics(
+  const RunRecord contents = parse_metrics(
       "{\"iteration\":1,\"lm_loss\":4}\n{\"iteration\":2,\"lm_loss\":3}\n{\"iteration\":2,\"lm_loss\":2.9}\n");
   EXPECT_THAT(contents.attempts, ElementsAre(Attempt{1, 2}, Attempt{2, 2}));
   EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(1, 4), Pair(2, 2.9)));
 }
 
 TEST(ReadMetrics, CountsSkippedAndCutLines) {
-  const MetricsContents contents = parse_metrics(
+  const RunRecord contents = parse_metrics(
       "{\"iteration\":1,\"lm_loss\":null,\"skipped\":true}\n[1]\n{\"iteration\":2,\"lm_loss\":3,\"skipped\":false}\n{"
       "\"iter");
   EXPECT_THAT(contents.skipped, ElementsAre(1));
-  EXPECT_EQ(contents.nans, 1);
+  EXPECT_EQ(contents.nan_count, 1);
   EXPECT_TRUE(std::isnan(contents.curves.at("lm_loss").begin()->second));
   EXPECT_EQ(contents.lines, 2);
   EXPECT_EQ(contents.bad_lines, 2);
@@ -47,14 +47,14 @@ TEST(ReadMetrics, CountsSkippedAndCutLines) {
 }
 
 TEST(ReadMetrics, NumbersThatAreNoIterationsAreBadLines) {
-  const MetricsContents contents = parse_metrics(
+  const RunRecord contents = parse_metrics(
       "{\"iteration\":1e300,\"lm_loss\":3}\n{\"iteration\":-1,\"lm_loss\":3}\n{\"iteration\":9007199254740994}\n"
       "{\"iteration\":9007199254740992,\"lm_loss\":2}\n");
   EXPECT_EQ(contents.bad_lines, 3);
   EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(9007199254740992, 2)));
 }
 
-LogContents log_of(const std::string& text) { return merged(parse_starts(text)); }
+RunRecord log_of(const std::string& text) { return merged(parse_starts(text)); }
 
 constexpr const char* kLog =
     "braid: 6 ranks: images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)\n"
@@ -74,14 +74,14 @@ constexpr const char* kLog =
     "rank 2: sample 7 of shard 'a.tar' is skipped: truncated (1 skipped)\n";
 
 TEST(ReadMetrics, AnIterationWithNothingToPredictIsNotNan) {
-  const MetricsContents contents = parse_metrics(
+  const RunRecord contents = parse_metrics(
       "{\"iteration\":1,\"lm_loss\":3,\"skipped\":false}\n{\"iteration\":2,\"lm_loss\":null,\"skipped\":false}\n");
-  EXPECT_EQ(contents.nans, 0);
+  EXPECT_EQ(contents.nan_count, 0);
   EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(1, 3)));
 }
 
 TEST(ReadLog, BraidsLines) {
-  const LogContents contents = log_of(kLog);
+  const RunRecord contents = log_of(kLog);
   EXPECT_EQ(contents.iterations, 30);
   EXPECT_EQ(contents.ranks, 6);
   EXPECT_EQ(contents.layout, "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)");
@@ -96,9 +96,9 @@ TEST(ReadLog, BraidsLines) {
   EXPECT_THAT(contents.modules.at("images").in_flight_ms.at("bridge"), ElementsAre(Pair(5, 2519.4)));
   EXPECT_EQ(contents.modules.at("images").exposed_ms.count("tp"), 0u);
   EXPECT_THAT(contents.memory_mb.at("host, most"), ElementsAre(Pair(5, 161.21)));
-  EXPECT_EQ(contents.skipped, 1);
-  EXPECT_EQ(contents.nans, 1);
-  EXPECT_EQ(contents.unusable.damaged, 1);  // two ranks read the same one
+  EXPECT_EQ(contents.skipped_count, 1);
+  EXPECT_EQ(contents.nan_count, 1);
+  EXPECT_EQ(contents.unusable.at("damaged"), 1);  // two ranks read the same one
   ASSERT_EQ(contents.checkpoints.size(), 1u);
   EXPECT_EQ(contents.checkpoints[0].iteration, 5);
   EXPECT_EQ(contents.checkpoints[0].bytes, 6.5 * 1024 * 1024);
@@ -106,13 +106,12 @@ TEST(ReadLog, BraidsLines) {
   ASSERT_EQ(contents.attempts.size(), 1u);
   EXPECT_EQ(contents.attempts[0].first, 1);
   EXPECT_EQ(contents.attempts[0].last, 5);
-  EXPECT_EQ(contents.ended_by, "");
+  EXPECT_EQ(contents.end.text, "");
 }
 
 TEST(ReadLog, TheSummaryCountsSamplesThatWereLeftOutOrCut) {
-  const LogContents contents =
-      log_of("too long samples       20\ncut samples            5\nwithout targets        4\n");
-  EXPECT_EQ(contents.unusable, (UnusableCounts{.damaged = {}, .too_long = 20, .cut = 5, .without_targets = 4}));
+  const RunRecord contents = log_of("too long samples       20\ncut samples            5\nwithout targets        4\n");
+  EXPECT_THAT(contents.unusable, ElementsAre(Pair("cut", 5), Pair("too_long", 20), Pair("without_targets", 4)));
 }
 
 std::string iteration_line(int iteration, double loss) {
@@ -121,18 +120,18 @@ std::string iteration_line(int iteration, double loss) {
 }
 
 TEST(ReadLog, ARestartRunsIterationsAgain) {
-  const LogContents contents =
+  const RunRecord contents =
       log_of(iteration_line(5, 4) + iteration_line(10, 3) + "the run continues after iteration 7 and 56 samples\n" +
              iteration_line(10, 2) + "run ended              all iterations done\n");
   ASSERT_EQ(contents.attempts.size(), 2u);
   EXPECT_EQ(contents.attempts[1].first, 8);
   EXPECT_EQ(contents.attempts[1].last, 10);
   EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(5, 4), Pair(10, 2)));
-  EXPECT_EQ(contents.ended_by, "all iterations done");
+  EXPECT_EQ(contents.end.text, "all iterations done");
 }
 
 TEST(ReadLog, AnEndBeforeARestartIsNotTheEnd) {
-  EXPECT_EQ(log_of("run ended              SIGTERM\n" + iteration_line(10, 2)).ended_by, "");
+  EXPECT_EQ(log_of("run ended              SIGTERM\n" + iteration_line(10, 2)).end.text, "");
 }
 
 // Two starts in a folder of --log-dir, of which the second has another logging rank, and the launcher's output of the
@@ -151,7 +150,7 @@ TEST(ReadLog, LogsOfAllStartsAreReadTogether) {
   const auto run_of = [&](const std::string& rank_2, const std::string& rank_1) {
     return merged(starts_of_all({parse_starts(cut), parse_starts(rank_1), parse_starts(rank_2)}));
   };
-  const LogContents run = run_of(first + mark, mark + second + "run ended              all iterations done\n");
+  const RunRecord run = run_of(first + mark, mark + second + "run ended              all iterations done\n");
   EXPECT_THAT(run.curves.at("iteration_ms"), ElementsAre(Pair(5, 100), Pair(10, 80), Pair(20, 40)));
   const Curves& phases = run.modules.at("language").phase_ms;
   for (const auto& [iteration, whole] : run.curves.at("iteration_ms"))
@@ -161,15 +160,15 @@ TEST(ReadLog, LogsOfAllStartsAreReadTogether) {
   ASSERT_EQ(run.attempts.size(), 2u);
   EXPECT_EQ(run.attempts[0].last, 15);
   EXPECT_EQ(run.attempts[1].first, 11);
-  EXPECT_EQ(run.iteration_lines, 4);
-  EXPECT_EQ(run.ended_by, "all iterations done");
-  EXPECT_EQ(run_of(first + mark, mark + second).ended_by, "");  // it still runs, or failed
-  EXPECT_EQ(run_of(first + mark, mark).ended_by, "");           // likewise, before its first line
-  EXPECT_EQ(run_of(first, "").ended_by, "SIGTERM");
+  EXPECT_EQ(run.lines, 4);
+  EXPECT_EQ(run.end.text, "all iterations done");
+  EXPECT_EQ(run_of(first + mark, mark + second).end.text, "");  // it still runs, or failed
+  EXPECT_EQ(run_of(first + mark, mark).end.text, "");           // likewise, before its first line
+  EXPECT_EQ(run_of(first, "").end.text, "SIGTERM");
 }
 
 TEST(ReadLog, RatesOfRanksOnCpus) {
-  const LogContents contents = log_of(
+  const RunRecord contents = log_of(
       " [2026-11-17 17:39:02] iteration 5/ 30 | consumed samples: 8 | throughput per rank (TFLOP/s/rank): 1.5 | tokens "
       "per rank (tokens/s/rank): 177.7 |\n");
   EXPECT_THAT(contents.curves.at("tflops_per_gpu"), ElementsAre(Pair(5, 1.5)));
@@ -177,7 +176,7 @@ TEST(ReadLog, RatesOfRanksOnCpus) {
 }
 
 TEST(ReadLog, MegatronsLineWithARanksLabel) {
-  const LogContents contents = log_of(
+  const RunRecord contents = log_of(
       "3: [2024-05-01 10:00:00] iteration      100/  500 | consumed samples:  12800 | elapsed time per iteration (ms): "
       "5500.1 | learning rate: 1.0E-04 | lm loss: nan | number of skipped iterations: 0 |\n");
   EXPECT_EQ(contents.iterations, 500);
@@ -186,7 +185,7 @@ TEST(ReadLog, MegatronsLineWithARanksLabel) {
 }
 
 TEST(ReadLog, AFailureThatEveryRankReportsIsOne) {
-  const LogContents contents = log_of(
+  const RunRecord contents = log_of(
       "[1] braid: root cause: rank 4 (host a) failed: killed\n[2] braid: root cause: rank 4 (host a) failed: killed\n");
   EXPECT_THAT(contents.failures, ElementsAre("rank 4 (host a) failed: killed"));
 }
@@ -201,20 +200,20 @@ TEST(ReadLog, ASizeInAnotherUnitIsNotKnown) {
 }
 
 TEST(ReadLog, CountsThatNoRunReachesAreIgnored) {
-  const LogContents contents = log_of(
+  const RunRecord contents = log_of(
       "[maximum over 1e300 ranks] (after 1 iterations) memory (MB) | host: 1.0\n"
       " iteration 9223372036854775807/ 30 | consumed samples: 8 |\n"
       "the run continues after iteration 9223372036854775807 and 1 samples\n"
       " iteration 7/ 9223372036854775807 | consumed samples: 8 | number of skipped iterations: 1e300 |\n");
   EXPECT_EQ(contents.ranks, std::nullopt);
   EXPECT_EQ(contents.iterations, std::nullopt);
-  EXPECT_EQ(contents.skipped, 0);
+  EXPECT_EQ(contents.skipped_count, 0);
   EXPECT_THAT(contents.attempts, ElementsAre(Attempt{.first = 7, .last = 7}));
 }
 
 TEST(ReadLog, OtherTextIsIgnored) {
-  const LogContents contents = log_of("iteration\n| consumed samples: x\n iteration x | consumed samples: 1 |\n|||\n");
-  EXPECT_EQ(contents.iteration_lines, 0);
+  const RunRecord contents = log_of("iteration\n| consumed samples: x\n iteration x | consumed samples: 1 |\n|||\n");
+  EXPECT_EQ(contents.lines, 0);
   EXPECT_THAT(contents.curves, IsEmpty());
 }
 

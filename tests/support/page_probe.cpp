@@ -2,6 +2,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "predict/plan_page.h"
 #include "support/plan_example.h"
 
 int main(int argc, char** argv) {

@@ -5,8 +5,18 @@
 #include <algorithm>
 #include <map>
 
+#include "predict/plan_page.h"
+
 namespace braid::testing {
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PlanSpan {
+  int track = 0;
+  std::string name{}, kind{};
+  double begin_s = 0, end_s = 0;
+};
 
 struct Choice {
   int tp = 1, pp = 1, encoder_ranks = 4;
@@ -18,15 +28,15 @@ struct Choice {
 class Pipeline {
  public:
   Pipeline(const Choice& choice, int microbatches) : choice_(choice), microbatches_(microbatches) {
-    timeline_.tracks = {"rank 0 images"};
+    tracks_ = {"rank 0 images"};
     for (int stage = 0; stage < choice.pp; ++stage)
-      timeline_.tracks.push_back(fmt::format("rank {} language[pp={}]", 4 + 4 * stage, stage));
-    timeline_.tracks.push_back("bridge");
-    timeline_.tracks.push_back("gradients");
-    free_at_.assign(timeline_.tracks.size(), 0);
+      tracks_.push_back(fmt::format("rank {} language[pp={}]", 4 + 4 * stage, stage));
+    tracks_.push_back("bridge");
+    tracks_.push_back("gradients");
+    free_at_.assign(tracks_.size(), 0);
   }
 
-  PlanTimeline build() {
+  Json build() {
     const int stages = choice_.pp + 1;
     std::vector<int> forwards(stages, 0), backwards(stages, 0);
     for (bool moved = true; moved;) {
@@ -52,10 +62,25 @@ class Pipeline {
                              {backward_.at({stage, microbatches_ - 1})});
       add({.track = stage, .name = "update", .kind = "optimizer"}, 0.04, {reduce});
     }
-    return std::move(timeline_);
+    std::vector<std::string> texts;
+    Json spans = Json::array();
+    const auto index_of = [&](const std::string& text) {
+      const auto index = std::find(texts.begin(), texts.end(), text) - texts.begin();
+      if (index == std::ssize(texts)) texts.push_back(text);
+      return index;
+    };
+    for (const PlanSpan& span : spans_) {
+      const auto name = index_of(span.name), kind = index_of(span.kind);
+      spans.push_back(Json::array({span.track, name, kind, span.begin_s, span.end_s}));
+    }
+    return {{"tracks", tracks_}, {"texts", texts}, {"spans", std::move(spans)}};
   }
 
+  double end_s() const { return std::max_element(spans_.begin(), spans_.end(), ends_before)->end_s; }
+
  private:
+  static bool ends_before(const PlanSpan& a, const PlanSpan& b) { return a.end_s < b.end_s; }
+
   double language_s() const { return 0.4 / choice_.tp / choice_.pp * (choice_.tp > 1 ? 1.12 : 1); }
   double images_s() const { return 0.36 / choice_.encoder_ranks; }
 
@@ -85,96 +110,108 @@ class Pipeline {
     const auto track = static_cast<std::size_t>(span.track);
     span.begin_s = free_at_[track];
     for (const int before : after)
-      span.begin_s = std::max(span.begin_s, timeline_.spans[static_cast<std::size_t>(before)].end_s);
+      span.begin_s = std::max(span.begin_s, spans_[static_cast<std::size_t>(before)].end_s);
     span.end_s = free_at_[track] = span.begin_s + seconds;
-    timeline_.spans.push_back(std::move(span));
-    return static_cast<int>(timeline_.spans.size()) - 1;
+    spans_.push_back(std::move(span));
+    return static_cast<int>(spans_.size()) - 1;
   }
 
   const Choice choice_;
   const int microbatches_;
-  PlanTimeline timeline_{};
+  std::vector<std::string> tracks_{};
+  std::vector<PlanSpan> spans_{};
   std::vector<double> free_at_{};
   std::map<std::pair<int, int>, int> forward_{}, backward_{};
 };
 
-std::vector<PlanTimes> times_of(const Choice& choice, double iteration_s) {
+Json times_of(const Choice& choice, double iteration_s) {
   const double tp = choice.tp > 1 ? 0.08 * iteration_s : 0, images = (choice.encoder_ranks < 4 ? 1 : 0.5) * iteration_s;
-  return {
-      {.name = "images", .parts = {{"compute", images}, {"waiting", iteration_s - images}}},
-      {.name = "language", .parts = {{"compute", 0.6 * iteration_s}, {"tp", tp}, {"waiting", 0.4 * iteration_s - tp}}}};
+  return {{{"name", "images"}, {"parts", {{"compute", images}, {"waiting", iteration_s - images}}}},
+          {{"name", "language"},
+           {"parts", {{"compute", 0.6 * iteration_s}, {"tp", tp}, {"waiting", 0.4 * iteration_s - tp}}}}};
 }
 
-std::vector<PlanStageMemory> memory_of(const Choice& choice) {
-  std::vector<PlanStageMemory> stages = {
-      {.module = "images",
-       .rank = 0,
-       .bytes = {{"parameters", 1.3e9}, {"moments", 5.2e9 / choice.encoder_ranks}, {"activations", 6e9}}}};
+Json memory_of(const Choice& choice) {
+  Json stages = {{{"module", "images"},
+                  {"stage", 0},
+                  {"rank", 0},
+                  {"bytes", {{"parameters", 1.3e9}, {"moments", 5.2e9 / choice.encoder_ranks}, {"activations", 6e9}}}}};
   for (int stage = 0; stage < choice.pp; ++stage) {
     const double share = 1.0 / choice.tp / choice.pp;
-    stages.push_back(
-        {.module = "language",
-         .stage = stage,
-         .rank = 4 + 4 * stage,
-         .bytes = {{"parameters", 40e9 * share},
-                   {"gradients", 20e9 * share},
-                   {"moments", 30e9 * share},
-                   {"activations", (choice.recompute ? 8e9 : 34e9) / choice.tp * (choice.pp - stage) / choice.pp},
-                   {"logits", stage == choice.pp - 1 ? 3e9 / choice.tp : 0}}});
+    stages.push_back({{"module", "language"},
+                      {"stage", stage},
+                      {"rank", 4 + 4 * stage},
+                      {"bytes",
+                       {{"parameters", 40e9 * share},
+                        {"gradients", 20e9 * share},
+                        {"moments", 30e9 * share},
+                        {"activations", (choice.recompute ? 8e9 : 34e9) / choice.tp * (choice.pp - stage) / choice.pp},
+                        {"logits", stage == choice.pp - 1 ? 3e9 / choice.tp : 0}}}});
   }
-  for (PlanStageMemory& stage : stages)
-    for (const auto& [kind, bytes] : stage.bytes) stage.needed_bytes += bytes;
+  for (Json& stage : stages) {
+    double needed = 0;
+    for (const Json& bytes : stage["bytes"]) needed += bytes.get<double>();
+    stage["needed_bytes"] = needed;
+  }
   return stages;
 }
 
-PlanLayout layout_of(const Choice& choice) {
-  PlanLayout layout{
-      .name = fmt::format("images dp {}, language tp {} pp {}", choice.encoder_ranks, choice.tp, choice.pp),
-      .settings = {{"topology.modules.images.dp", std::to_string(choice.encoder_ranks)},
-                   {"topology.modules.language.tp", std::to_string(choice.tp)},
-                   {"topology.modules.language.pp", std::to_string(choice.pp)},
-                   {"model.recompute", choice.recompute ? "[full]" : "[]"}},
-      .settings_text = choice.recompute ? "micro batch 1, recompute full" : "micro batch 1"};
-  layout.timeline = Pipeline(choice, 8).build();
-  for (const PlanSpan& span : layout.timeline.spans) layout.iteration_s = std::max(layout.iteration_s, span.end_s);
-  layout.spread_s = 0.03 * layout.iteration_s;
-  layout.tokens_per_s_per_gpu = 65536 / layout.iteration_s / 16;
-  layout.tflops_per_gpu = 1200 / layout.iteration_s / 16;
-  layout.bubble = 1 - 8 * 1.2 / choice.tp / choice.pp / layout.iteration_s;
-  layout.times = times_of(choice, layout.iteration_s);
-  layout.exposed_communication_s = 0.1 * layout.iteration_s;
-  layout.memory = memory_of(choice);
-  for (const PlanStageMemory& stage : layout.memory)
-    layout.needed_bytes = std::max(layout.needed_bytes, stage.needed_bytes);
-  layout.device_bytes = 1.1 * layout.needed_bytes;
-  layout.fits = layout.needed_bytes < 72e9;
-  layout.bound_by = choice.encoder_ranks < 4 ? "images backward" : "language backward";
-  return layout;
+Json layout_of(const Choice& choice) {
+  Pipeline pipeline(choice, 8);
+  Json timeline = pipeline.build(), memory = memory_of(choice);
+  const double iteration_s = pipeline.end_s();
+  double needed_bytes = 0;
+  for (const Json& stage : memory) needed_bytes = std::max(needed_bytes, stage["needed_bytes"].get<double>());
+  return {{"name", fmt::format("images dp {}, language tp {} pp {}", choice.encoder_ranks, choice.tp, choice.pp)},
+          {"settings",
+           {{"topology.modules.images.dp", std::to_string(choice.encoder_ranks)},
+            {"topology.modules.language.tp", std::to_string(choice.tp)},
+            {"topology.modules.language.pp", std::to_string(choice.pp)},
+            {"model.recompute", choice.recompute ? "[full]" : "[]"}}},
+          {"settings_text", choice.recompute ? "micro batch 1, recompute full" : "micro batch 1"},
+          {"iteration_s", iteration_s},
+          {"spread_s", 0.03 * iteration_s},
+          {"tokens_per_s_per_gpu", 65536 / iteration_s / 16},
+          {"tflops_per_gpu", 1200 / iteration_s / 16},
+          {"bubble", 1 - 8 * 1.2 / choice.tp / choice.pp / iteration_s},
+          {"exposed_communication_s", 0.1 * iteration_s},
+          {"needed_bytes", needed_bytes},
+          {"device_bytes", 1.1 * needed_bytes},
+          {"fits", needed_bytes < 72e9},
+          {"bound_by", choice.encoder_ranks < 4 ? "images backward" : "language backward"},
+          {"times", times_of(choice, iteration_s)},
+          {"memory", std::move(memory)},
+          {"timeline", std::move(timeline)}};
 }
 
 }  // namespace
 
-PlanPage example_plan() {
-  PlanPage page{.recipe = "recipes/example.yaml",
-                .model = "nemotron-vlm-20l",
-                .hardware = "h100",
-                .hardware_source = "datasheet",
-                .ranks = 16,
-                .global_batch = 128,
-                .memory_bytes = 72e9,
-                .notes = {"The figures of h100 come from its datasheet; nothing was measured on one."}};
+Json example_plan() {
+  std::vector<Json> layouts;
   for (const int tp : {1, 2, 4})
     for (const int pp : {1, 2, 4})
       for (const int encoder_ranks : {2, 4, 8})
-        for (const bool recompute : {false, true})
-          page.layouts.push_back(layout_of({tp, pp, encoder_ranks, recompute}));
-  std::stable_sort(page.layouts.begin(), page.layouts.end(), [](const PlanLayout& a, const PlanLayout& b) {
-    return std::pair(!a.fits, a.iteration_s) < std::pair(!b.fits, b.iteration_s);
+        for (const bool recompute : {false, true}) layouts.push_back(layout_of({tp, pp, encoder_ranks, recompute}));
+  std::stable_sort(layouts.begin(), layouts.end(), [](const Json& a, const Json& b) {
+    return std::pair(!a["fits"].get<bool>(), a["iteration_s"].get<double>()) <
+           std::pair(!b["fits"].get<bool>(), b["iteration_s"].get<double>());
   });
-  page.baseline = 20;
-  mark_front(page.layouts);
-  for (std::size_t i = 3; i < page.layouts.size(); ++i)  // as a search does, which keeps the best ones'
-    if (static_cast<int>(i) != page.baseline) page.layouts[i].timeline = {};
+  constexpr std::size_t kBaseline = 20;
+  for (std::size_t i = 3; i < layouts.size(); ++i)  // as a search does, which keeps the best ones'
+    if (i != kBaseline) layouts[i]["timeline"] = nullptr;
+  Json page = {{"recipe", "recipes/example.yaml"},
+               {"model", "nemotron-vlm-20l"},
+               {"hardware", "h100"},
+               {"hardware_source", "datasheet"},
+               {"ranks", 16},
+               {"global_batch", 128},
+               {"memory_bytes", 72e9},
+               {"memory_is_shared", false},
+               {"baseline", kBaseline},
+               {"best", 0},
+               {"notes", {"The figures of h100 come from its datasheet; nothing was measured on one."}},
+               {"layouts", std::move(layouts)}};
+  mark_front(page["layouts"]);
   return page;
 }
 

@@ -1,10 +1,10 @@
 // A plan to test pages with: layouts of two modules on 16 ranks, with made-up but consistent numbers.
 #pragma once
 
-#include "predict/plan_page.h"
+#include <nlohmann/json.hpp>
 
 namespace braid::testing {
 
-PlanPage example_plan();
+nlohmann::ordered_json example_plan();  // see predict/plan_page.h
 
 }  // namespace braid::testing

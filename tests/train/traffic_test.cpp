@@ -9,7 +9,7 @@
 
 #include "comm/world.h"
 #include "ops/cross_entropy.h"
-#include "plan/frozen.h"
+#include "plan/schedule.h"
 #include "run/step_sizes.h"
 #include "support/ranks.h"
 #include "train/training_run.h"

@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "plan/bridge.h"
+#include "plan/pipeline.h"
 
 namespace braid {
 

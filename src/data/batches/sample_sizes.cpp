@@ -14,7 +14,7 @@
 #include "data/samples/lane_set.h"
 #include "models/configs.h"
 #include "models/providers.h"
-#include "paper/flops.h"
+#include "paper/stage.h"
 
 namespace braid {
 namespace {

@@ -10,7 +10,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "comm/world.h"
-#include "plan/frozen.h"
+#include "plan/op.h"
 #include "run/resume/checkpoint.h"
 #include "run/resume/common_state.h"
 #include "train/all_ranks.h"
