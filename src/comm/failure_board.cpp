@@ -21,7 +21,7 @@ namespace {
 
 double stuck_for(const ObservedRank& rank) { return rank.silent_s + rank.status.idle_s; }
 
-// A live rank reports several times a second; silence for half the limit is not slowness.
+// A live rank reports several times a second, so one that is silent for half the limit is not just slow.
 bool silent(const ObservedRank& rank, double silence_s) { return !rank.finished && rank.silent_s > silence_s / 2; }
 
 bool arrived(const ObservedRank& rank, const Wait& wait) {
@@ -85,7 +85,8 @@ std::string describe(const ObservedRanks& ranks, const std::vector<int>& path, c
   }
   if (rank.finished) return "it finished while others still wait for it";
   if (silent(rank, limits.silence_s)) return no_heartbeat(limits.silence_s);
-  // A waiting rank may have made its last progress some time before the culprit and exceeds the limit first.
+  // A waiting rank may have made its last progress before the culprit did, and so exceeds the limit first: half of it
+  // is enough for the culprit.
   if (stuck_for(rank) > limits.progress_s / 2) return fmt::format("hangs: no progress for {:.1f} s", stuck_for(rank));
   return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limits.progress_s);
 }
@@ -203,7 +204,7 @@ std::optional<Suspicion> Suspicions::due(Clock::time_point now, bool final) cons
       by_rank_, {}, [](const auto& entry) { return std::pair(entry.second.consequence, entry.second.since); });
   if (likeliest == by_rank_.end()) return std::nullopt;
   const Suspicion& suspicion = likeliest->second;
-  const auto wait = suspicion.consequence ? for_origin_ : for_verdict_;
+  const auto wait = suspicion.consequence ? for_origin_ : for_end_;
   return final || now - suspicion.since >= wait ? std::optional(suspicion) : std::nullopt;
 }
 
@@ -216,7 +217,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{500};
 // How long the parent may take to report how a process ended, after its connection was lost.
-constexpr milliseconds kVerdictWait{1500};
+constexpr milliseconds kEndWait{1500};
 // How long the loss of a peer may take to be noticed, after a collective broke because of it.
 constexpr milliseconds kConsequenceWait{3000};
 constexpr milliseconds kSendTimeout{1000};
@@ -245,7 +246,7 @@ class FailureBoard::Impl {
         on_failure_(std::move(on_failure)),
         listener_(listen_tcp(options_.bind_host, 0)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        suspicions_(options_.verdicts_follow ? kVerdictWait : milliseconds(0), kConsequenceWait),
+        suspicions_(options_.ends_follow ? kEndWait : milliseconds(0), kConsequenceWait),
         ranks_(static_cast<std::size_t>(options_.world_size)) {
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const bool known = static_cast<std::size_t>(rank) < options_.rank_coordinates.size();
@@ -273,10 +274,10 @@ class FailureBoard::Impl {
     return root_cause_;
   }
 
-  void process_ended(ProcessEnd verdict) {
+  void process_ended(ProcessEnd end) {
     {
       std::lock_guard lock(mutex_);
-      verdicts_.push_back(std::move(verdict));
+      ends_.push_back(std::move(end));
     }
     wake();
   }
@@ -297,14 +298,14 @@ class FailureBoard::Impl {
       }
       // Exit reports are collected before the sockets are read and judged after, so a rank's last message is seen
       // first.
-      const std::vector<ProcessEnd> verdicts = [&] {
+      const std::vector<ProcessEnd> ends = [&] {
         const std::lock_guard lock(mutex_);
-        return std::exchange(verdicts_, {});
+        return std::exchange(ends_, {});
       }();
       for (Connection& connection : connections_)
-        if (connection.readable || !verdicts.empty() || last_round) receive(connection);
+        if (connection.readable || !ends.empty() || last_round) receive(connection);
       connections_.remove_if([](const Connection& c) { return !c.socket.is_open(); });
-      judge_verdicts(verdicts);
+      judge_ends(ends);
       if (const auto suspicion = suspicions_.due(Clock::now(), last_round))
         declare(ranks_[suspicion->rank].who, suspicion->op, suspicion->message);
       if (Clock::now() - last_tick_ < kTick) continue;
@@ -377,13 +378,13 @@ class FailureBoard::Impl {
     broadcast(Hosts{hosts});
   }
 
-  void judge_verdicts(const std::vector<ProcessEnd>& verdicts) {
-    for (const ProcessEnd& verdict : verdicts) {
-      const RankRecord& record = ranks_[verdict.rank];
+  void judge_ends(const std::vector<ProcessEnd>& ends) {
+    for (const ProcessEnd& end : ends) {
+      const RankRecord& record = ranks_[end.rank];
       const bool too_early = record.joined && !record.finished;
-      if (verdict.failed || too_early)
-        judge_failure(verdict.rank, last_seen(record), verdict.how + (verdict.failed ? "" : " before the run was over"),
-                      verdict.consequence, suspicions_.lost_at(verdict.rank).value_or(round_));
+      if (end.failed || too_early)
+        judge_failure(end.rank, last_seen(record), end.how + (end.failed ? "" : " before the run was over"),
+                      end.consequence, suspicions_.lost_at(end.rank).value_or(round_));
     }
   }
 
@@ -489,7 +490,7 @@ class FailureBoard::Impl {
   std::atomic<bool> stopping_ = false, end_expected_ = false;
 
   mutable std::mutex mutex_;  // guards the two below, which other threads access
-  std::vector<ProcessEnd> verdicts_;
+  std::vector<ProcessEnd> ends_;
   std::optional<RootCause> root_cause_;  // written by the board's thread only
   std::thread thread_;
 };

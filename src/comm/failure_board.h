@@ -77,11 +77,11 @@ class Suspicions {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // How long each of the two kinds waits.
-  Suspicions(std::chrono::milliseconds for_verdict, std::chrono::milliseconds for_origin)
-      : for_verdict_(for_verdict), for_origin_(for_origin) {}
+  // How long a lost connection waits for the end of its process, and a consequence for its origin.
+  Suspicions(std::chrono::milliseconds for_end, std::chrono::milliseconds for_origin)
+      : for_end_(for_end), for_origin_(for_origin) {}
 
-  // Does not change a rank that is already suspected, except that a lost connection may turn out to be a consequence.
+  // Replaces an earlier suspicion of the same rank only by one that says that it is a consequence.
   void add(Suspicion suspicion);
   // When the rank's connection was lost, if nothing more is known about the rank.
   std::optional<Clock::time_point> lost_at(int rank) const;
@@ -91,7 +91,7 @@ class Suspicions {
   std::optional<Suspicion> due(Clock::time_point now, bool final) const;
 
  private:
-  const std::chrono::milliseconds for_verdict_, for_origin_;
+  const std::chrono::milliseconds for_end_, for_origin_;
   std::map<int, Suspicion> by_rank_;
 };
 
@@ -185,7 +185,7 @@ struct BoardOptions {
   RankIdentity server;                  // rank -1: the launcher
   int world_size = 1;
   std::vector<std::string> rank_coordinates;  // module and coordinates of each rank, if the server knows them
-  bool verdicts_follow = false;               // process_ended() will be called for every rank
+  bool ends_follow = false;                   // process_ended() will be called for every rank
   std::string nonce{};                        // a hello without it comes from another run and is rejected
 };
 
@@ -225,8 +225,8 @@ class RankMonitor {
               std::chrono::milliseconds connect_timeout);
   ~RankMonitor();
 
-  // Publishes this rank's own error and waits for the board's verdict, which may name another rank. Does not call
-  // on_failure. `consequence`: a collective failed, so a peer's death may be the cause.
+  // Publishes this rank's own error and waits for the root cause from the board, which may name another rank. Does not
+  // call on_failure. `consequence`: a collective failed, so a peer's death may be the cause.
   RootCause report(const std::string& message, bool consequence);
 
   void goodbye();  // the rank has finished; its connection may close

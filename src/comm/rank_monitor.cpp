@@ -205,15 +205,15 @@ class RankMonitor::Impl {
 
   RootCause report(const std::string& message, bool consequence) {
     int no_failure = 0;
-    const bool crashing = !first_failure_.compare_exchange_strong(no_failure, kReported);
+    const bool crashed_before = !first_failure_.compare_exchange_strong(no_failure, kReported);
     const std::string op = progress_.op_at_failure();
-    if (!crashing) send(Fail{op, message, consequence});
+    if (!crashed_before) send(Fail{op, message, consequence});
     std::unique_lock lock(mutex_);
     answered_.wait_for(lock, kAnswerTimeout, [&] { return cause_.has_value(); });
     const RootCause cause = cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
     lock.unlock();
     // Another thread's crash is the cause: that thread ends the process with its signal.
-    if (crashing && cause.rank == hello_.who.rank) std::this_thread::sleep_for(kAnswerTimeout);
+    if (crashed_before && cause.rank == hello_.who.rank) std::this_thread::sleep_for(kAnswerTimeout);
     return cause;
   }
 

@@ -225,7 +225,7 @@ class RankRuntime {
                                   .server = identity(),
                                   .world_size = spec_.size,
                                   .rank_coordinates = rank_coordinates_,
-                                  .verdicts_follow = false,
+                                  .ends_follow = false,
                                   .nonce = made_here},
                      [](const RootCause&) {});
       store_->set(nonce, made_here);

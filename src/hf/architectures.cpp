@@ -480,9 +480,11 @@ Json nemotron_h_json(const HybridLmConfig& c, const Json& original, const std::s
   json["architectures"] = {"NemotronHForCausalLM"};
   json["model_type"] = "nemotron_h";
   json["layers_block_type"] = Json::array();
-  for (const char letter : layer_letters(c))
-    for (const LayerType& type : kLayerTypes)
-      if (type.letter == letter) json["layers_block_type"].push_back(type.name);
+  for (const char letter : layer_letters(c)) {
+    const auto* type = std::ranges::find(kLayerTypes, letter, &LayerType::letter);
+    BRAID_CHECK(type != std::end(kLayerTypes), "'{}' has no name in Hugging Face's files", letter);
+    json["layers_block_type"].push_back(type->name);
+  }
   write_settings(kHybridSettings, c, json);
   json["tie_word_embeddings"] = false;
   return json;

@@ -128,12 +128,18 @@ class HybridDeclaration : public ParamList {
       : ParamList(c.init_std, static_cast<int>(layer_letters(c).size())), c_(c) {}
 
   void add_layer(char letter) {
-    if (letter == 'M') add_mamba();
-    if (letter == '*') add_attention();
-    if (letter == 'E') add_moe();
-    if (letter == '-') {
-      add_norm("mlp.linear_fc1.layer_norm_weight");
-      add_mlp("mlp.", c_.ffn);
+    switch (letter) {
+      case 'M':
+        return add_mamba();
+      case '*':
+        return add_attention();
+      case 'E':
+        return add_moe();
+      case '-':
+        add_norm("mlp.linear_fc1.layer_norm_weight");
+        return add_mlp("mlp.", c_.ffn);
+      default:
+        throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
     }
   }
   void add_norm(const char* name) { add(name, {c_.hidden}, ones); }

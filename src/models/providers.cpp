@@ -137,6 +137,7 @@ std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_
 }
 
 std::int64_t hidden_rows_of(const EncoderModel& model, const std::vector<std::int64_t>& extent) {
+  static_assert(kEncoderKinds == 3, "RADIO, CLIP and audio");
   if (is_audio(model)) return extent.at(0) / 2;
   const auto* radio = std::get_if<RadioConfig>(&model);
   return (radio ? radio->class_tokens : 1) + extent.at(0) * extent.at(1);

@@ -13,6 +13,9 @@ namespace braid {
 
 using LanguageConfig = std::variant<HybridLmConfig, LlamaConfig>;         // built by Decoder
 using EncoderModel = std::variant<RadioConfig, ClipConfig, AudioConfig>;  // built by Encoder
+// Code that treats some kinds alike asserts this count, so that a new kind does not compile until it is considered
+// there.
+inline constexpr std::size_t kEncoderKinds = std::variant_size_v<EncoderModel>;
 
 // The mean and standard deviation by which an image encoder expects its pixels to be normalized, by channel, for pixels
 // from 0 to 1.

@@ -130,7 +130,7 @@ LengthsInSamples lengths_of(const LrScheduleConfig& c, const TrainLength& length
           .wsd_decay = in_samples(c.wsd_decay_iterations, c.wsd_decay_samples, 0)};
 }
 
-// The lengths that a user may give, those of the decay aside, which may also turn out to be too short.
+// The lengths that a user may give. Those of the decay may also turn out to be too short, which is checked elsewhere.
 struct Length {
   const char* field;
   std::optional<std::int64_t> LrScheduleConfig::*value;

@@ -14,6 +14,11 @@
 
 namespace braid {
 
+struct GradientBufferOptions {
+  BucketOptions buckets{};
+  bool shard = true;  // each rank of the group ends up with its slice of every bucket; false: with all of it
+};
+
 // The gradients of parameters that are reduced over one group: a flat buffer in fp32 (double for double parameters) to
 // which every backward adds, by GradientSum or through autograd. Backward leaves no .grad behind.
 //
@@ -22,12 +27,8 @@ namespace braid {
 //
 // Two buffers may share a group: an encoder's and its projector's. The projector comes first in every backward, and all
 // its parameters get gradients even from zero rows, so its buckets start first on every rank. Only parameters of the
-// encoder's first layer, at the end of its buffer, may lack one (no image, no class token): their bucket starts late.
-struct GradientBufferOptions {
-  BucketOptions buckets{};
-  bool shard = true;  // each rank of the group ends up with its slice of every bucket; false: with all of it
-};
-
+// encoder's first layer, at the end of its buffer, may lack a gradient (no image, no class token). Their bucket, the
+// last one, then starts after the backward instead of during it.
 class GradientBuffer {
  public:
   // `entries` in declaration order, all trainable and of one dtype.

@@ -63,6 +63,7 @@ class EncoderWalk {
   // Of images: patches, to which positions are added, behind class tokens. Of audio: pairs of frames, with a bias and
   // an activation before the positions. Pixels become elements first.
   PaperTensor embedded() {
+    static_assert(kEncoderKinds == 3, "RADIO, CLIP and audio, here and in features()");
     ops_.begin_layer();
     const std::int64_t features = features_of(config_.model) * (is_audio() ? 2 : 1);
     const PaperTensor values = ops_.matrix(items_.embedded, features);

@@ -116,15 +116,17 @@ class LanguageWalk {
 
   void add(const HybridLmConfig& c, int layer, PaperResidual& stream) {
     const bool fp8 = is_fp8(c);
-    switch (layer_letters(c)[layer]) {
+    switch (const char letter = layer_letters(c)[layer]) {
       case 'M':
         return stream.add(mamba(c, stream));
       case '*':
         return stream.add(attention(c, stream, {.fp8 = fp8, .ends_layer = true}));
       case 'E':
         return stream.add(moe(c, stream));
+      case '-':
+        return stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = fp8}));
       default:
-        stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = fp8}));
+        throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
     }
   }
   void add(const LlamaConfig& c, int, PaperResidual& stream) {

@@ -64,7 +64,7 @@ BoardOptions for_ranks(int ranks) {
           .server = {-1, "launcher", ""},
           .world_size = ranks,
           .rank_coordinates = {},
-          .verdicts_follow = false,
+          .ends_follow = false,
           .nonce = kNonce};
 }
 
@@ -107,7 +107,7 @@ TEST(FailureBoard, GoodbyesAreNoFailure) {
 TEST(FailureBoard, AQuickEndAfterAGoodbyeIsNoFailure) {
   for (int repeat = 0; repeat < 50; ++repeat) {
     BoardOptions options = for_ranks(1);
-    options.verdicts_follow = true;
+    options.ends_follow = true;
     FailureBoard board(options, [](const RootCause&) {});
     FakeRank a(0, board, 1);
     std::this_thread::sleep_for(2ms);
@@ -155,7 +155,7 @@ TEST(FailureBoard, ABrokenCollectiveIsTheCauseWhenNothingBetterComes) {
 
 TEST(FailureBoard, TheParentsWordSaysHowAProcessEnded) {
   BoardOptions options = for_ranks(2);
-  options.verdicts_follow = true;
+  options.ends_follow = true;
   FailureBoard board(options, [](const RootCause&) {});
   FakeRank a(0, board, 2);
   auto b = std::make_unique<FakeRank>(1, board, 2);
@@ -169,7 +169,7 @@ TEST(FailureBoard, TheParentsWordSaysHowAProcessEnded) {
 TEST(FailureBoard, AProcessThatNeverJoinedIsNamedFromThePlan) {
   BoardOptions options = for_ranks(2);
   options.rank_coordinates = {"a[tp=0]", "b[tp=0]"};
-  options.verdicts_follow = true;
+  options.ends_follow = true;
   FailureBoard board(options, [](const RootCause&) {});
   board.process_ended({1, "exited with code 127", true});
   board.finish();

@@ -72,7 +72,7 @@ class LocalRun {
                 .server = {-1, host_name(), ""},
                 .world_size = options.ranks,
                 .rank_coordinates = options.rank_coordinates,
-                .verdicts_follow = true,
+                .ends_follow = true,
                 .nonce = nonce_},
                [this](const RootCause&) { eventfd_write(wake_.get(), 1); }) {}
 

@@ -57,6 +57,7 @@ void check_ids(const at::Tensor& ids, std::int64_t vocabulary, const char* what,
 
 // Bytes are the pixels of RGB pictures.
 bool takes_bytes(const EncoderModel& model) {
+  static_assert(kEncoderKinds == 3, "RADIO, CLIP and audio");
   const auto* radio = std::get_if<RadioConfig>(&model);
   const auto* clip = std::get_if<ClipConfig>(&model);
   return (radio && radio->channels == 3) || (clip && clip->channels == 3);

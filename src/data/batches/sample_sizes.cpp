@@ -205,6 +205,7 @@ std::optional<VisionInput> vision_input(const Provider& provider, const Topology
     const EncoderConfig& encoder = encoder_named(provider, token.encoder);
     const auto* radio = std::get_if<RadioConfig>(&encoder.model);
     const auto* clip = std::get_if<ClipConfig>(&encoder.model);
+    static_assert(kEncoderKinds == 3, "RADIO and CLIP see images, audio does not");
     if (!radio && !clip) continue;
     VisionInput vision = {.encoder = encoder.name,
                           .patch = radio ? radio->patch : clip->patch,
