@@ -37,10 +37,13 @@ function(braid_pch name flags libraries header)
   add_custom_target(${object}_ready DEPENDS ${file})
 endfunction()
 
-# What most files include. The precompiled headers below hold it; other files still include what they use.
-set(braid_common_headers fmt/ranges.h nlohmann/json.hpp algorithm array atomic chrono condition_variable cstdint cstring
-  deque exception filesystem fstream functional map memory mutex numeric optional random set span sstream string
-  string_view thread tuple unordered_map unordered_set utility variant vector)
+# Every file sees these headers of the standard library, so that none includes them: clang's precompiled headers hold
+# them, and g++ reads a file of them first. The files of src/kernels, which nvcc compiles too, include what they use.
+set(braid_standard_headers algorithm array atomic bit cctype cerrno charconv chrono cmath condition_variable cstddef
+  cstdint cstdio cstdlib cstring ctime deque exception filesystem fstream functional initializer_list iterator limits
+  map memory mutex numeric optional random set span sstream string string_view system_error thread tuple type_traits
+  unordered_map unordered_set utility variant vector)
+set(braid_common_headers fmt/ranges.h nlohmann/json.hpp ${braid_standard_headers})
 set(braid_torch_headers ${BRAID_TORCH_DIR}/include/torch/csrc/api/include/torch/types.h
   torch/csrc/autograd/function.h torch/csrc/distributed/c10d/Backend.hpp ${braid_common_headers})
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
@@ -55,6 +58,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     braid_pch(plain_tests -O0 "${libraries};GTest::gmock" ${plain_headers} gmock/gmock.h)
     braid_pch(torch_tests -O0 "libtorch;${libraries};GTest::gmock" ${braid_torch_headers} gmock/gmock.h)
   endif()
+else()
+  list(TRANSFORM braid_standard_headers REPLACE ".+" "#include <\\0>\n" OUTPUT_VARIABLE includes)
+  list(JOIN includes "" includes)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/standard_headers.h CONTENT "${includes}")
 endif()
 
 # Compiles the sources of `target`, which see libtorch (kind "torch") or do not ("plain"). Tests spend their time in the
@@ -72,7 +79,10 @@ function(braid_compile_options target kind cold)
     add_dependencies(${target} braid_${pch}_pch_ready)
     target_compile_options(${target} PRIVATE
       "SHELL:-Xclang -fno-pch-timestamp -Xclang -include-pch -Xclang ${CMAKE_BINARY_DIR}/${pch}.pch")
-  elseif(kind STREQUAL torch)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE "SHELL:-include ${CMAKE_BINARY_DIR}/standard_headers.h")
+  if(kind STREQUAL torch)
     # As in the precompiled header, at::Tensor and its operators are declared everywhere: the text of a file does not show
     # that it adds tensors, so tests/base/includes_test.cpp could not ask for this include. With AT_PER_OPERATOR_HEADERS
     # the header does not include all functions, and costs nothing.
