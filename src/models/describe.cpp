@@ -177,11 +177,6 @@ std::string words_of(const LayoutSizes& layout) {
   return fmt::format("tp={} cp={} pp={} ep={} expt_tp={}", layout.tp, layout.cp, layout.pp, layout.ep, layout.expt_tp);
 }
 
-std::string title_of(const ParamGroup& group) {
-  return fmt::format("  {}: {}{{{}}}", counted(std::ssize(group.layers), group.kind + " layer"), kLayerPrefix,
-                     fold_ranks(group.layers));
-}
-
 // A header, then every group's rows below its title; a title may be wider than the first column.
 std::string table_of(const ModuleDescription& module) {
   std::vector<Row> rows = {{module.name, "shape", "split", "shard", "stage", "elements"}};
@@ -195,7 +190,9 @@ std::string table_of(const ModuleDescription& module) {
   std::string text = lines[0] + '\n';
   std::size_t line = 1;
   for (const ParamGroup& group : module.groups) {
-    if (!group.layers.empty()) text += title_of(group) + '\n';
+    if (!group.layers.empty())
+      text += fmt::format("  {}: {}{{{}}}\n", counted(std::ssize(group.layers), group.kind + " layer"), kLayerPrefix,
+                          fold_ranks(group.layers));
     for (std::size_t i = 0; i < group.rows.size(); ++i) text += lines[line++] + '\n';
   }
   return text;

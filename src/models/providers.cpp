@@ -25,12 +25,6 @@ std::int64_t nearest_multiple(std::int64_t size, std::int64_t unit) {
   return std::max<std::int64_t>(1, (size + unit / 2) / unit) * unit;
 }
 
-// Width of the features that the projector gets for each embedding.
-int width_of(const EncoderConfig& encoder) {
-  const auto* audio = std::get_if<AudioConfig>(&encoder.model);
-  return audio ? audio->feature_width() : hidden_of(encoder.model) * static_cast<int>(patches_per_row(encoder));
-}
-
 void check_token(const Provider& provider, const EncoderConfig& encoder, Checks& checks) {
   const int id = encoder.token_id, vocab = vocab_of(provider.language);
   if (vocab == 1)
@@ -57,7 +51,9 @@ void check_projector(const Provider& provider, const EncoderConfig& encoder, Che
       checks.add(("projector." + field).c_str(), fmt::format(fmt::runtime(problem), given, wanted),
                  fmt::format("use {}={}", field, wanted));
   };
-  check("input", encoder.projector.input, width_of(encoder),
+  const auto* audio = std::get_if<AudioConfig>(&encoder.model);
+  const std::int64_t width = audio ? audio->feature_width() : hidden_of(encoder.model) * patches_per_row(encoder);
+  check("input", encoder.projector.input, static_cast<int>(width),
         "the projector takes {} channels, but the encoder produces {}");
   check("output", encoder.projector.output, hidden_of(provider.language),
         "the projector produces {} channels, but the language model takes {}");

@@ -38,8 +38,6 @@ struct Provider {
   LanguageConfig language{};
   std::vector<EncoderConfig> encoders{};
   int sequence_length = 8192;
-  bool dynamic_resolution = true;
-  bool tiling = false, thumbnail = false;
 };
 
 void describe(Fields& fields, LanguageConfig& config);

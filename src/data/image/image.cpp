@@ -139,12 +139,6 @@ Image with_height(const Image& image, int height, ResizeFilter filter) {
   return result;
 }
 
-// The first result is rounded to 8 bits, so the order shows in the pixels. Pillow 13 begins with the columns if that
-// removes many rows; earlier versions always begin with the rows.
-bool is_vertical_first(PixelSize from, PixelSize to) {
-  return to.height < from.height && from.height - to.height > 2 * (from.width - to.width);
-}
-
 Image copy_of(const Image& image) {
   Image copy(image.size());
   std::memcpy(copy.pixels().data(), image.pixels().data(), image.byte_count());
@@ -320,7 +314,10 @@ Image resize(const Image& image, PixelSize size, ResizeFilter filter) {
   if (size == from) return copy_of(image);
   if (size.height == from.height) return with_width(image, size.width, filter);
   if (size.width == from.width) return with_height(image, size.height, filter);
-  if (is_vertical_first(from, size)) return with_width(with_height(image, size.height, filter), size.width, filter);
+  // The first result is rounded to 8 bits, so the order shows in the pixels. Pillow 13 begins with the columns if that
+  // removes many rows; earlier versions always begin with the rows.
+  if (size.height < from.height && from.height - size.height > 2 * (from.width - size.width))
+    return with_width(with_height(image, size.height, filter), size.width, filter);
   return with_height(with_width(image, size.width, filter), size.height, filter);
 }
 
