@@ -162,11 +162,6 @@ CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksum
   checked_.resize(static_cast<std::size_t>(blocks));
 }
 
-void CheckedFile::sleep() {
-  const Fd closed = std::move(fd_);
-  cache_ = {};
-}
-
 void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
   if (offset < 0 || offset > size_ || std::ssize(to) > size_ - offset)
     throw DataError(
@@ -194,10 +189,6 @@ void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
 void CheckedFile::check_block(std::int64_t block) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(block_bytes(block)));
   read_block(block, bytes);
-}
-
-std::int64_t CheckedFile::block_bytes(std::int64_t block) const {
-  return std::min(kChecksumBlock, size_ - block * kChecksumBlock);
 }
 
 void CheckedFile::open() {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/socket.h"
@@ -90,7 +92,10 @@ class CheckedFile {
   void check_block(std::int64_t block);
 
   // Releases descriptor and cache until the next read.
-  void sleep();
+  void sleep() {
+    const Fd closed = std::move(fd_);
+    cache_ = {};
+  }
 
  private:
   // Opening one of several consecutive archives reads its first and last block, which it shares with its neighbours,
@@ -103,7 +108,9 @@ class CheckedFile {
 
   void open();
   void fetch_ahead(std::int64_t offset, std::int64_t end);
-  std::int64_t block_bytes(std::int64_t block) const;
+  std::int64_t block_bytes(std::int64_t block) const {
+    return std::min(kChecksumBlock, size_ - block * kChecksumBlock);
+  }
   void read_block(std::int64_t block, std::span<std::byte> to);
   std::span<const std::byte> cached_block(std::int64_t block);
 

@@ -163,10 +163,6 @@ void SaveLock::check() {
                   options_.silent_beats * options_.beat.count() / 1000));
 }
 
-void SaveLock::say(const std::string& text) const {
-  if (options_.say) options_.say(text);
-}
-
 void SaveLock::acquire() {
   constexpr int kTries = 20;  // other runs may take and release it meanwhile
   constexpr std::chrono::milliseconds kPause(10);

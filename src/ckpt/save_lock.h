@@ -55,7 +55,9 @@ class SaveLock {
   void take_away(const std::string& text) const;
   [[noreturn]] void refuse(const std::string& text) const;
   void keep_renewing();
-  void say(const std::string& text) const;
+  void say(const std::string& text) const {
+    if (options_.say) options_.say(text);
+  }
 
   const std::string root_, path_;
   const Options options_;

@@ -102,26 +102,6 @@ const Provider& provider(std::string_view name) {
                      guess ? fmt::format("did you mean '{}'?", *guess) : "use one of " + joined(names, ", ")});
 }
 
-std::vector<ParamSpec> declare_parameters(const LanguageConfig& config, int pp) {
-  return std::visit([&](const auto& c) { return declare_parameters(c, pp); }, config);
-}
-
-std::vector<ParamSpec> declare_parameters(const EncoderModel& config, int pp) {
-  return std::visit([&](const auto& c) { return declare_parameters(c, pp); }, config);
-}
-
-int hidden_of(const LanguageConfig& config) {
-  return std::visit([](const auto& c) { return c.hidden; }, config);
-}
-
-int hidden_of(const EncoderModel& config) {
-  return std::visit([](const auto& c) { return c.hidden; }, config);
-}
-
-int vocab_of(const LanguageConfig& config) {
-  return std::visit([](const auto& c) { return c.vocab; }, config);
-}
-
 int experts_of(const LanguageConfig& config) {
   const auto* hybrid = std::get_if<HybridLmConfig>(&config);
   return hybrid && has_layer(*hybrid, 'E') ? hybrid->experts : 0;
@@ -137,8 +117,6 @@ std::int64_t hidden_rows_of(const EncoderModel& model, const std::vector<std::in
   const auto* radio = std::get_if<RadioConfig>(&model);
   return (radio ? radio->class_tokens : 1) + extent.at(0) * extent.at(1);
 }
-
-int extent_dims(const EncoderModel& model) { return is_audio(model) ? 1 : 2; }
 
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns) {
   const std::int64_t unit = encoder.pixel_shuffle ? 2 : 1;
@@ -263,8 +241,6 @@ std::string too_wide_key(const Kinds& model) {
 }
 
 }  // namespace
-
-bool is_toy(const Provider& provider) { return provider.name.starts_with("tiny-"); }
 
 Keys size_keys(const LanguageConfig& config) {
   return std::visit([](const auto& c) { return keys_of(c); }, config);

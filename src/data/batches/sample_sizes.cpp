@@ -409,10 +409,6 @@ SampleCosts::SampleCosts(const Provider& provider, const Topology& topology, con
   per_square_ = flops.attention;
 }
 
-double SampleCosts::of_text(std::int64_t tokens, std::int64_t labels, double squares) const {
-  return per_token_ * static_cast<double>(tokens) + per_square_ * squares + per_label_ * static_cast<double>(labels);
-}
-
 double SampleCosts::of_media(std::size_t encoder, const SampleSizes::Extents& items) const {
   const Encoder& e = encoders_.at(encoder);
   double sum = 0;

@@ -135,7 +135,9 @@ class SampleCosts {
   SampleCosts(const Provider& provider, const Topology& topology, const std::vector<std::string>& frozen);
 
   // `squares`: the sum of the squares of the sub-sequences' lengths.
-  double of_text(std::int64_t tokens, std::int64_t labels, double squares) const;
+  double of_text(double tokens, double labels, double squares) const {
+    return per_token_ * tokens + per_square_ * squares + per_label_ * labels;
+  }
   double of_media(std::size_t encoder, const SampleSizes::Extents& items) const;  // encoders in the topology's order
   // The cost for each module.
   std::vector<double> of(const SampleSizes& sample) const;

@@ -66,19 +66,12 @@ std::uint64_t big_endian(std::string_view bytes) {
 
 }  // namespace
 
-std::uint32_t Draws::word() {
-  ++words_;
-  return static_cast<std::uint32_t>(engine_());
-}
-
 std::uint64_t Draws::below(std::uint64_t n) {
   BRAID_CHECK(n > 0, "nothing to draw from");
   if (n < std::uint64_t{1} << 28) return word() % n;
   const std::uint64_t high = word();
   return (high << 32 | word()) % n;
 }
-
-float Draws::uniform() { return static_cast<float>(word() & 0xffffff) * 0x1p-24f; }
 
 std::vector<std::uint32_t> Draws::permutation(std::uint32_t n) {
   BRAID_CHECK(n <= kMaxPermutation, "a permutation of {}", n);

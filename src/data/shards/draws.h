@@ -15,8 +15,8 @@ class Draws {
  public:
   explicit Draws(std::uint32_t seed) : seed_(seed), engine_(seed) {}
 
-  std::uint64_t below(std::uint64_t n);                     // torch.randint(0, n, ()); n >= 1
-  float uniform();                                          // torch.rand(1)
+  std::uint64_t below(std::uint64_t n);                                         // torch.randint(0, n, ()); n >= 1
+  float uniform() { return static_cast<float>(word() & 0xffffff) * 0x1p-24f; }  // torch.rand(1)
   std::vector<std::uint32_t> permutation(std::uint32_t n);  // torch.randperm(n), n <= kMaxPermutation
   // An index with probability proportional to its weight. A single weight is chosen without a draw.
   std::size_t choose(const std::vector<float>& weights);
@@ -29,7 +29,10 @@ class Draws {
   static constexpr std::uint64_t kMaxWords = std::uint64_t{1} << 34;
 
  private:
-  std::uint32_t word();
+  std::uint32_t word() {
+    ++words_;
+    return static_cast<std::uint32_t>(engine_());
+  }
 
   std::uint32_t seed_;
   std::uint64_t words_ = 0;

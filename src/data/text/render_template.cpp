@@ -142,10 +142,6 @@ TemplateText TemplateText::part(std::size_t begin, std::size_t size) const {
   return result;
 }
 
-TemplateText TemplateText::part(std::string_view view) const {
-  return part(static_cast<std::size_t>(view.data() - text.data()), view.size());
-}
-
 std::vector<std::string_view> characters_of(std::string_view text) {
   std::vector<std::string_view> characters;
   for (std::size_t length; !text.empty(); text.remove_prefix(length)) {

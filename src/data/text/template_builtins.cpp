@@ -24,8 +24,7 @@ const std::vector<std::string> kTextMethods = {
     "upper",  "lower",        "title",        "capitalize", "find",       "join",   "count",  "splitlines",
     "format", "removeprefix", "removesuffix", "partition",  "rpartition", "isdigit"};
 const std::vector<std::string> kMapMethods = {"items", "keys", "values", "get"};
-constexpr int kDeepest = 1000;             // statements, expressions and macro calls inside each other
-constexpr std::size_t kScopeBytes = 1000;  // roughly what a scope and its variables take
+constexpr int kDeepest = 1000;  // statements, expressions and macro calls inside each other
 
 // A call of a filter, a test, a method or a function.
 struct Call {
@@ -365,26 +364,6 @@ TemplateDepth TemplateState::deeper() {
 
 void TemplateState::throw_exhausted(const char* what) {
   throw DataError(fmt::format("the template needs {}; it may be in an endless loop", what));
-}
-
-TemplateScope& TemplateState::scope(const TemplateScope* parent) {
-  bytes(kScopeBytes);
-  return scopes_.emplace_back(TemplateScope{.parent = parent});
-}
-
-TemplateValue TemplateState::keep(TemplateText text) {
-  bytes(text.text.size());
-  return TemplateValue(std::move(text));
-}
-
-TemplateValue TemplateState::keep(TemplateList items) {
-  bytes((items.size() + 1) * sizeof(TemplateValue));
-  return &lists_.emplace_back(std::move(items));
-}
-
-TemplateValue TemplateState::keep(TemplateMap items) {
-  bytes((items.items.size() + 1) * sizeof(TemplateValue));
-  return &maps_.emplace_back(std::move(items));
 }
 
 TemplateList TemplateState::items_of(const TemplateValue& value) {

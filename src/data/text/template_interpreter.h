@@ -159,10 +159,22 @@ class TemplateState {
 
   // These live until the end of the rendering, so that values and macros may refer to each other in circles. Their
   // memory counts.
-  TemplateScope& scope(const TemplateScope* parent);
-  TemplateValue keep(TemplateText text);
-  TemplateValue keep(TemplateList items);
-  TemplateValue keep(TemplateMap items);
+  TemplateScope& scope(const TemplateScope* parent) {
+    bytes(kScopeBytes);
+    return scopes_.emplace_back(TemplateScope{.parent = parent});
+  }
+  TemplateValue keep(TemplateText text) {
+    bytes(text.text.size());
+    return std::move(text);
+  }
+  TemplateValue keep(TemplateList items) {
+    bytes((items.size() + 1) * sizeof(TemplateValue));
+    return &lists_.emplace_back(std::move(items));
+  }
+  TemplateValue keep(TemplateMap items) {
+    bytes((items.items.size() + 1) * sizeof(TemplateValue));
+    return &maps_.emplace_back(std::move(items));
+  }
 
   // The values that a loop visits: items of a list, keys of a mapping, characters of a string.
   TemplateList items_of(const TemplateValue& value);
@@ -172,6 +184,7 @@ class TemplateState {
 
  private:
   [[noreturn]] static void throw_exhausted(const char* what);
+  static constexpr std::size_t kScopeBytes = 1000;  // roughly what a scope and its variables take
 
   std::int64_t steps_;
   std::size_t bytes_ = 128 << 20;
