@@ -62,17 +62,9 @@ FileChecksums parse_entry(const Json& entry, const std::string& name, const std:
 
 }  // namespace
 
-std::string iteration_folder(const std::string& root, std::int64_t iteration) {
-  return fmt::format("{}/iter_{:07}", root, iteration);
-}
-
 std::optional<std::int64_t> iteration_of(const std::string& name) {
   const auto iteration = name.starts_with("iter_") ? parse_int64(name.substr(5)) : std::nullopt;
   return iteration && name == fmt::format("iter_{:07}", *iteration) ? iteration : std::nullopt;
-}
-
-std::string partial_folder(const std::string& root, std::int64_t iteration) {
-  return fmt::format("{}/.iter_{:07}.partial", root, iteration);
 }
 
 std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete) {

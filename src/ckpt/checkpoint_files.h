@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/socket.h"
 
 namespace braid {
@@ -34,9 +35,13 @@ constexpr std::int64_t most_bytes_of(std::string_view name) {
 }
 
 // The iterations in a folder of checkpoints, by the names of their folders.
-std::string iteration_folder(const std::string& root, std::int64_t iteration);
+inline std::string iteration_folder(const std::string& root, std::int64_t iteration) {
+  return fmt::format("{}/iter_{:07}", root, iteration);
+}
 std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", as iteration_folder() names it
-std::string partial_folder(const std::string& root, std::int64_t iteration);
+inline std::string partial_folder(const std::string& root, std::int64_t iteration) {
+  return fmt::format("{}/.iter_{:07}.partial", root, iteration);
+}
 
 // Ascending. Incomplete iterations lack an index.
 enum class Complete { Yes, OrNot };

@@ -400,8 +400,6 @@ VerifyReport verify_checkpoint(const std::string& folder, const VerifyOptions& o
   return Verification(folder, options).run();
 }
 
-bool Comparison::equal() const { return objects.empty() && std::ranges::all_of(tensors, &TensorDifference::equal); }
-
 Comparison compare_checkpoints(DistCheckpoint& first, DistCheckpoint& second, const ByteProgress& progress) {
   Comparison comparison;
   std::int64_t done = 0, total = 0;

@@ -124,8 +124,6 @@ bool is_unfinished_save_lock(std::string_view name) {
   return name.starts_with(fmt::format("{}.", kLock.substr(1)));
 }
 
-SaveLock::SaveLock(std::string root) : SaveLock(std::move(root), Options()) {}
-
 SaveLock::SaveLock(std::string root, Options options)
     : root_(std::move(root)),
       path_(fmt::format("{}/{}", root_, kLock)),

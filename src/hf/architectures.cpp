@@ -517,12 +517,6 @@ std::vector<ForeignTensor> nemotron_h_tensors(const HybridLmConfig& given, const
   return tensors;
 }
 
-std::vector<std::string> nemotron_h_ignorable() { return {"mtp."}; }
-
-RadioSpelling radio_spelling(const SafetensorsReader& source) {
-  return {.modules = source.find("embeddings.position_embedding") != nullptr};
-}
-
 RadioConfig radio_config(const Json& json, const SafetensorsReader& source, const std::string& where) {
   HfConfigReader reader(json, where);
   reader.supports_only({"use_swiglu_ffn"}, false);

@@ -373,14 +373,6 @@ EncoderBatch pinned(EncoderBatch batch) {
   return batch;
 }
 
-std::int64_t bytes_of(const LanguageBatch& batch) {
-  return static_cast<std::int64_t>(batch.ids.nbytes() + batch.labels.nbytes());
-}
-
-std::int64_t bytes_of(const EncoderBatch& batch) {
-  return batch.values.defined() ? static_cast<std::int64_t>(batch.values.nbytes()) : 0;
-}
-
 EncoderBatch merge(std::vector<BatchPart> parts) {
   EncoderBatch merged;
   std::vector<at::Tensor> values;

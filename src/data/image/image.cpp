@@ -332,10 +332,6 @@ void cut_patches(const Image& image, int patch, std::span<std::uint8_t> rows) {
       cut_patch(image.row(top) + std::size_t{3} * left, image.row_bytes(), patch, to);
 }
 
-std::int64_t embedding_count(const CellGrid& patches, bool pixel_shuffle) {
-  return pixel_shuffle ? patches.cells() / 4 : patches.cells();
-}
-
 CellGrid fit_patches(PixelSize image, std::int64_t budget, const DynamicResolutionConfig& config) {
   const double limit = static_cast<double>(budget);
   Sides sides = {patches_along(image.width, config.patch), patches_along(image.height, config.patch)};
@@ -383,10 +379,6 @@ CellGrid choose_tiles(PixelSize image, const TilingConfig& config) {
   const std::vector<CellGrid> grids = grids_of(config.max_tiles);
   const double tile_area = static_cast<double>(config.tile) * config.tile;
   return closest_aspect(image, tile_area, grids);
-}
-
-std::int64_t tile_count(const CellGrid& tiles, const TilingConfig& config) {
-  return tiles.cells() + (config.thumbnail && tiles.cells() != 1 ? 1 : 0);
 }
 
 std::vector<CellGrid> fit_tiles(const std::vector<PixelSize>& images, std::int64_t embeddings,

@@ -408,10 +408,6 @@ void add_picture_jobs(const ReadSample& sample, std::vector<PictureJob>& jobs) {
     jobs.push_back({&sample, inputs, patches_of(jobs), patches_of(inputs)});
 }
 
-std::int64_t patches_of(const std::vector<PictureJob>& jobs) {
-  return jobs.empty() ? 0 : jobs.back().first_patch + jobs.back().patches;
-}
-
 bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, const LaneSet& set) {
   const int patch = set.options.vision->patch;
   const std::size_t row_bytes = std::size_t{3} * static_cast<std::size_t>(patch) * static_cast<std::size_t>(patch);

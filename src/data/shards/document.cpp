@@ -263,10 +263,6 @@ void DocumentNode::expect_keys(const std::vector<std::string>& known) const {
   }
 }
 
-DocumentNode DocumentNode::member(std::string_view key, const Json& value) const {
-  return {{value_, &value}, file_, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key)};
-}
-
 DocumentNode DocumentNode::at(std::string_view key) const {
   expect_object();
   const auto found = json().find(std::string(key));

@@ -121,10 +121,6 @@ struct TarReader::Extensions {
   std::optional<std::uint64_t> pax_size{};
 };
 
-void TarReader::fail(const std::string& what) const {
-  throw DataError(fmt::format("'{}' is damaged at byte {}: {}", name_, offset_, what));
-}
-
 // Of the member whose header is at offset_.
 void TarReader::check_content(std::uint64_t size) const {
   const std::uint64_t offset = offset_ + kTarBlock;

@@ -457,10 +457,6 @@ TemplateFunction builtin_function(TemplateState& state, const std::string& name)
   });
 }
 
-TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run) {
-  return std::make_shared<const std::function<TemplateValue(const TemplateArguments&)>>(std::move(run));
-}
-
 TemplateValue call_value(const TemplateValue& function, const TemplateArguments& arguments) {
   if (const auto* callable = function.get<TemplateFunction>()) return (**callable)(arguments);
   const auto* undefined = function.get<TemplateUndefined>();

@@ -84,8 +84,8 @@ struct TemplateMap {
 };
 
 // str() and repr() of Python. DataError if values are nested too deep, as in a circle.
-std::string to_text(const TemplateValue& value);
 std::string to_repr(const TemplateValue& value);
+inline std::string to_text(const TemplateValue& value) { return value.string() ? *value.string() : to_repr(value); }
 // The arguments of json.dumps.
 struct JsonStyle {
   int indent = -1;  // negative: one line
@@ -225,7 +225,9 @@ bool apply_test(TemplateState& state, const std::string& name, const TemplateVal
                 const TemplateArguments& arguments);
 TemplateValue call_value(const TemplateValue& function, const TemplateArguments& arguments);
 TemplateFunction builtin_function(TemplateState& state, const std::string& name);  // null: there is none
-TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run);
+inline TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run) {
+  return std::make_shared<const std::function<TemplateValue(const TemplateArguments&)>>(std::move(run));
+}
 
 // A method too.
 TemplateValue attribute_of(TemplateState& state, const TemplateValue& value, const std::string& name);

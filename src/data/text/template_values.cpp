@@ -269,8 +269,6 @@ void TemplateMap::put(const std::string& key, TemplateValue value) {
     items.emplace_back(key, std::move(value));
 }
 
-std::string to_text(const TemplateValue& value) { return value.string() ? *value.string() : to_repr(value); }
-
 std::string to_repr(const TemplateValue& value) {
   Writer writer(/*json=*/false, {});
   writer.write(value, 0);

@@ -166,8 +166,6 @@ std::int64_t JsonPlace::integer(std::int64_t least, std::int64_t most) const {
   return value_->get<std::int64_t>();
 }
 
-void JsonPlace::refuse(const std::string& what) const { throw DataError(fmt::format("{} {}", path_, what)); }
-
 void JsonPlace::expected(const std::string& what) const {
   refuse(fmt::format("should be {}, not {}", what, shown(*value_)));
 }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
+
 namespace braid {
 
 // Refuses nesting deeper than 64, since reading, copying and freeing JSON are recursive. `name` is for messages.
@@ -36,7 +38,7 @@ class JsonPlace {
   std::int64_t integer(std::int64_t least, std::int64_t most) const;
   std::string type() const { return (*this)["type"].string(); }
 
-  [[noreturn]] void refuse(const std::string& what) const;
+  [[noreturn]] void refuse(const std::string& what) const { throw DataError(path_ + " " + what); }
   [[noreturn]] void expected(const std::string& what) const;
 
  private:
