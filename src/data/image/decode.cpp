@@ -214,14 +214,6 @@ void take_first_frame(Bytes data, WebpFrame& frame) {
   throw DataError("WebP animation whose first frame has no picture");
 }
 
-void check_frame(const WebpFrame& frame) {
-  const PixelSize canvas = frame.header.stored;
-  if (frame.left + frame.size.width > canvas.width || frame.top + frame.size.height > canvas.height)
-    throw DataError(fmt::format("WebP picture of {} x {} at ({}, {}), outside of the canvas of {} x {}",
-                                frame.size.width, frame.size.height, frame.left, frame.top, canvas.width,
-                                canvas.height));
-}
-
 WebpFrame webp_frame(Bytes bytes) {
   const Bytes file = slice(bytes, 0, kChunkHeader + std::size_t{little_endian(bytes, 4, 4)});
   WebpFrame frame{.header = {.format = ImageFormat::Webp}};
@@ -241,7 +233,11 @@ WebpFrame webp_frame(Bytes bytes) {
     at = chunk.end;
   }
   if (frame.bitstream.empty()) throw DataError("WebP without a picture");
-  check_frame(frame);
+  const PixelSize canvas = frame.header.stored;
+  if (frame.left + frame.size.width > canvas.width || frame.top + frame.size.height > canvas.height)
+    throw DataError(fmt::format("WebP picture of {} x {} at ({}, {}), outside of the canvas of {} x {}",
+                                frame.size.width, frame.size.height, frame.left, frame.top, canvas.width,
+                                canvas.height));
   return frame;
 }
 

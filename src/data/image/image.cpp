@@ -139,12 +139,6 @@ Image with_height(const Image& image, int height, ResizeFilter filter) {
   return result;
 }
 
-Image copy_of(const Image& image) {
-  Image copy(image.size());
-  std::memcpy(copy.pixels().data(), image.pixels().data(), image.byte_count());
-  return copy;
-}
-
 // --- patches and tiles
 
 // `patch` may be a constant, for which the compiler makes faster code.
@@ -311,7 +305,11 @@ ResizeWeights resize_weights(ResizeFilter filter, int inputs, int outputs) {
 Image resize(const Image& image, PixelSize size, ResizeFilter filter) {
   BRAID_CHECK(size.width > 0 && size.height > 0, "{} x {}", size.width, size.height);
   const PixelSize from = image.size();
-  if (size == from) return copy_of(image);
+  if (size == from) {
+    Image copy(size);
+    std::memcpy(copy.pixels().data(), image.pixels().data(), image.byte_count());
+    return copy;
+  }
   if (size.height == from.height) return with_width(image, size.width, filter);
   if (size.width == from.width) return with_height(image, size.height, filter);
   // The first result is rounded to 8 bits, so the order shows in the pixels. Pillow 13 begins with the columns if that

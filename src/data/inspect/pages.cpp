@@ -167,13 +167,6 @@ std::string histogram(std::string_view title, std::string_view unit, const Distr
   return html_histogram(title, note, unit, values.bars(kBars));
 }
 
-std::string data_set_table(const SurveyReport& report) {
-  std::vector<HtmlRow> rows;
-  for (const auto& [path, split, shards, samples] : report.data_sets)
-    rows.push_back({html_text(path), html_text(split), std::to_string(shards), std::to_string(samples)});
-  return "<h2>Data sets</h2>" + html_table({"path", "split", "shards", "samples"}, rows);
-}
-
 std::string count_table(const Survey& survey) {
   std::vector<HtmlRow> rows;
   const auto add = [&](const Survey::Counts& counts, const char* before, const char* after, const char* unit) {
@@ -314,7 +307,11 @@ std::string survey_page(const SurveyReport& report, const std::vector<std::strin
                      histogram("Embeddings per picture", "embeddings", survey.embeddings) +
                      histogram("Width of pictures", "pixels", survey.widths) +
                      histogram("Height of pictures", "pixels", survey.heights) + "</div>\n";
-  body += data_set_table(report) + count_table(survey) + damaged_table(survey);
+  std::vector<HtmlRow> sets;
+  for (const auto& [path, split, shards, count] : report.data_sets)
+    sets.push_back({html_text(path), html_text(split), std::to_string(shards), std::to_string(count)});
+  body += "<h2>Data sets</h2>" + html_table({"path", "split", "shards", "samples"}, sets) + count_table(survey) +
+          damaged_table(survey);
   body +=
       "<h2>Samples</h2>\n<p><span class=t>Coloured</span> tokens are predicted; the others are context. Point at a "
       "token for its id. Lines on a picture show the patches or tiles that the encoder sees.</p>\n";

@@ -80,17 +80,14 @@ std::string show_cut(std::int64_t samples) {
   return samples == 0 ? "" : fmt::format("cut: {} longer than a sequence\n", counted(samples, "sample"));
 }
 
-Json media_json(const MediaPlan& media) {
-  return {{"picture", media.picture},
-          {"width", media.resized.width},
-          {"height", media.resized.height},
-          {"extent", {media.patches.rows, media.patches.columns}},
-          {"embeddings", media.embeddings}};
-}
-
 Json sample_json(const ReadSample& sample) {
   Json media = Json::array();
-  for (const MediaPlan& input : sample.tokens.media) media.push_back(media_json(input));
+  for (const MediaPlan& input : sample.tokens.media)
+    media.push_back({{"picture", input.picture},
+                     {"width", input.resized.width},
+                     {"height", input.resized.height},
+                     {"extent", {input.patches.rows, input.patches.columns}},
+                     {"embeddings", input.embeddings}});
   return {{"shard", with_valid_utf8(sample.shard->name)},
           {"key", with_valid_utf8(sample.key)},
           {"length", sample.tokens.ids.size()},

@@ -80,18 +80,6 @@ TemplateText indented(const Call& call, const TemplateText& text) {
   return result;
 }
 
-std::int64_t to_integer(const TemplateValue& value) {
-  if (const std::string* text = value.string()) return parse_int64(strip_text(*text, nullptr, true, true)).value_or(0);
-  if (!value.is_number()) return 0;
-  const double number = value.number();
-  return std::abs(number) < 9e18 ? static_cast<std::int64_t>(number) : 0;
-}
-
-double to_float(const TemplateValue& value) {
-  if (const std::string* text = value.string()) return parse_double(strip_text(*text, nullptr, true, true)).value_or(0);
-  return value.is_number() ? value.number() : 0;
-}
-
 // tojson(ensure_ascii, indent, separators, sort_keys), as transformers defines it.
 JsonStyle json_style(const Call& call) {
   JsonStyle style = {.ensure_ascii = call.is_set(0, "ensure_ascii"), .sort_keys = call.is_set(3, "sort_keys")};
@@ -118,8 +106,13 @@ bool is_less(const TemplateValue& a, const TemplateValue& b, bool with_case, boo
 
 TemplateValue text_filter(const Call& call) {
   const auto& [state, name, self, arguments] = call;
-  if (name == "int") return to_integer(self);
-  if (name == "float") return to_float(self);
+  if (name == "int" || name == "float") {
+    const std::string digits(self.string() ? strip_text(*self.string(), nullptr, true, true) : "");
+    if (name == "int" && self.string()) return parse_int64(digits).value_or(0);
+    const double number = self.string() ? parse_double(digits).value_or(0) : self.is_number() ? self.number() : 0;
+    if (name == "float") return number;
+    return std::abs(number) < 9e18 ? static_cast<std::int64_t>(number) : std::int64_t{0};
+  }
   if (name == "tojson") return state.keep(to_json(self, json_style(call)));
   const TemplateText text = self.text();
   state.bytes(text.text.size());

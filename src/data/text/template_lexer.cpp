@@ -14,18 +14,10 @@ constexpr const char* kSpace = " \t\n\v\f\r";
 constexpr const char* kDigits = "0123456789";
 constexpr const char* kNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
 
-std::string with_unix_newlines(std::string_view source) {
-  std::string result;
-  for (std::size_t i = 0; i < source.size(); ++i) {
-    if (source[i] == '\r' && source.substr(i + 1).starts_with('\n')) continue;
-    result += source[i] == '\r' ? '\n' : source[i];
-  }
-  return result;
-}
-
 class Lexer {
  public:
-  Lexer(std::string_view source, const std::string& name) : text_(with_unix_newlines(source)), name_(name) {
+  Lexer(std::string_view source, const std::string& name)
+      : text_(replace_text(replace_text(source, "\r\n", "\n"), "\r", "\n")), name_(name) {
     if (text_.ends_with('\n')) text_.pop_back();  // Jinja drops one newline at the end
   }
 
