@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -48,15 +47,11 @@ struct ProcessState {
 // Reads /proc/PID/stat: "PID (NAME) S ...", where NAME may contain any character.
 std::optional<ProcessState> state_of(std::int64_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  const std::size_t name_end = line.rfind(')');
+  const std::size_t name_end = line.rfind(") ");
   if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream rest(line.substr(name_end + 1));
-  ProcessState state;
-  rest >> state.state;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) rest >> skipped;
-  rest >> state.start_time;
-  return rest ? std::optional(state) : std::nullopt;
+  const std::vector<std::string> fields = split(line.substr(name_end + 2), ' ');  // from the third one on
+  const auto start_time = parse_int64(fields.size() > 19 ? fields[19] : "");
+  return start_time ? std::optional(ProcessState{fields[0][0], *start_time}) : std::nullopt;
 }
 
 struct Holder {

@@ -332,22 +332,6 @@ DrawnSample draw_sample(std::uint64_t seed, std::uint64_t number, const std::vec
 #ifdef BRAID_HAS_FREETYPE
 namespace {
 
-struct FreeTypeFace {
-  explicit FreeTypeFace(const char* path) {
-    if (FT_Init_FreeType(&library) != 0 || FT_New_Face(library, path, 0, &face) != 0)
-      throw ConfigError({fmt::format("cannot read the font '{}'", path), "", "install the package fonts-dejavu-core"});
-  }
-  FreeTypeFace(const FreeTypeFace&) = delete;
-  FreeTypeFace& operator=(const FreeTypeFace&) = delete;
-  ~FreeTypeFace() {
-    FT_Done_Face(face);
-    FT_Done_FreeType(library);
-  }
-
-  FT_Library library = nullptr;
-  FT_Face face = nullptr;
-};
-
 // Glyphs are rendered twice: first to find the rectangle that all of them cover together.
 RenderedText render(FT_Face face, const std::string& text, int height) {
   FT_Set_Pixel_Sizes(face, 0, static_cast<FT_UInt>(height * 4 / 3));  // capitals take about 3/4 of the size
@@ -386,11 +370,20 @@ RenderedText render(FT_Face face, const std::string& text, int height) {
 Font usual_font() {
   for (const char* path :
        {"/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
-        "/usr/share/fonts/truetype/liberation/LiberationSans-Bold.ttf"})
-    if (std::filesystem::exists(path))
-      return [face = std::make_shared<FreeTypeFace>(path)](const std::string& text, int height) {
-        return render(face->face, text, height);
-      };
+        "/usr/share/fonts/truetype/liberation/LiberationSans-Bold.ttf"}) {
+    if (!std::filesystem::exists(path)) continue;
+    FT_Library library = nullptr;
+    FT_Face face = nullptr;
+    if (FT_Init_FreeType(&library) != 0 || FT_New_Face(library, path, 0, &face) != 0)
+      throw ConfigError({fmt::format("cannot read the font '{}'", path), "", "install the package fonts-dejavu-core"});
+    const auto close = [library](FT_Face open) {
+      FT_Done_Face(open);
+      FT_Done_FreeType(library);
+    };
+    return [font = std::shared_ptr<FT_FaceRec_>(face, close)](const std::string& text, int height) {
+      return render(font.get(), text, height);
+    };
+  }
   return nullptr;
 }
 #else
