@@ -17,7 +17,7 @@
 #include "data/batches/sample_sizes.h"
 #include "data/samples/lane_set.h"
 #include "data/samples/token_sequence.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "models/providers.h"
 #include "ops/cross_entropy.h"
 

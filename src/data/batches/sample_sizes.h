@@ -88,9 +88,9 @@ SampleSizes sizes_of(const std::vector<ReadSample>& pack, std::int64_t sequence_
                      std::size_t pictures);
 
 // Random numbers in order from a separate stream for each sample.
-class MockDraws {
+class MockRandom {
  public:
-  MockDraws(std::uint64_t seed, const std::string& name, std::int64_t sample)
+  MockRandom(std::uint64_t seed, const std::string& name, std::int64_t sample)
       : field_(seed, name), index_(static_cast<std::uint64_t>(sample) << 20) {}
   double uniform() { return field_.uniform(index_++); }
   std::int64_t between(std::int64_t low, std::int64_t high) {

@@ -58,7 +58,7 @@ double bicubic(double x) {
   return 0;
 }
 
-// Four neighbouring pixels of kRows rows are multiplied at once: lane 4 * pixel + channel; the lanes of the fourth
+// Four neighbouring pixels of kRows rows are multiplied at once: element 4 * pixel + channel; those of the fourth
 // channel are not used. Reads up to 16 bytes after the last pixel.
 BRAID_FOR_EACH_PROCESSOR void resize_rows(const std::uint8_t* const (&from)[kRows], const ResizeWeights& weights,
                                           std::uint8_t* const (&to)[kRows]) {

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/strings.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "data/shards/lane.h"
 
 namespace braid {

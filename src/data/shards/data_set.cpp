@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/shards/document.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "data/shards/shard.h"
 
 namespace braid {

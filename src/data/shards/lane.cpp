@@ -15,7 +15,7 @@
 #include "base/strings.h"
 #include "base/worker_pool.h"
 #include "data/shards/data_set.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 
 namespace braid {
 namespace {

@@ -21,7 +21,7 @@
 #include "base/utf8.h"
 #include "data/shards/data_set.h"
 #include "data/shards/document.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "data/shards/shard.h"
 #include "formats/atomic_file.h"
 

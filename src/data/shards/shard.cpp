@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
