@@ -276,15 +276,13 @@ class MetadataWriter {
     for (const StoredChunk& chunk : tensor.chunks)
       chunks.push_back(object_with(global("ChunkStorageMetadata"),
                                    pickle_dict({{"offsets", size(chunk.begin)}, {"sizes", size(chunk.size)}})));
-    return object_with(global("TensorStorageMetadata"), pickle_dict({{"properties", properties(tensor.dtype)},
-                                                                     {"size", size(tensor.shape)},
-                                                                     {"chunks", pickle_list(std::move(chunks))}}));
-  }
-
-  // dtype, layout, requires_grad, memory format, pin_memory
-  PickleValue properties(StoredDtype dtype) const {
-    return object_with(global("TensorProperties"), pickle_tuple({pickle_global("torch", names_of(dtype).torch), layout_,
-                                                                 pickle(false), memory_format_, pickle(false)}));
+    // dtype, layout, requires_grad, memory format, pin_memory
+    const PickleValue properties = pickle_tuple(
+        {pickle_global("torch", names_of(tensor.dtype).torch), layout_, pickle(false), memory_format_, pickle(false)});
+    return object_with(global("TensorStorageMetadata"),
+                       pickle_dict({{"properties", object_with(global("TensorProperties"), properties)},
+                                    {"size", size(tensor.shape)},
+                                    {"chunks", pickle_list(std::move(chunks))}}));
   }
 
   const PickleValue none_ = pickle_none();

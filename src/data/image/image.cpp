@@ -169,28 +169,6 @@ std::vector<CellGrid> grids_of(int max_tiles) {
   return grids;
 }
 
-double aspect_of(int width, int height) { return static_cast<double>(width) / height; }
-
-// Grids such as 1 x 1 and 2 x 2 have the same aspect: the larger is taken if the image fills half of it.
-CellGrid closest_aspect(PixelSize image, double tile_area, const std::vector<CellGrid>& grids) {
-  const double aspect = aspect_of(image.width, image.height);
-  double least = std::numeric_limits<double>::infinity();
-  CellGrid best = grids.front();
-  for (const CellGrid& grid : grids) {
-    const double difference = std::fabs(aspect - aspect_of(grid.columns, grid.rows));
-    const double area = tile_area * static_cast<double>(grid.cells());
-    if (difference < least || (difference == least && static_cast<double>(image.pixels()) > 0.5 * area)) best = grid;
-    least = std::min(least, difference);
-  }
-  return best;
-}
-
-int lowered(int max_tiles) {
-  for (const int lower : {8, 6, 4, 2})
-    if (lower < max_tiles) return lower;
-  return 1;
-}
-
 // The steps of dynamic resolution are those of the public multimodal training example of Megatron-LM, including their
 // rounding.
 
@@ -374,22 +352,35 @@ std::vector<CellGrid> fit_images(const std::vector<PixelSize>& images, std::int6
 
 CellGrid choose_tiles(PixelSize image, const TilingConfig& config) {
   BRAID_CHECK(config.max_tiles >= 1 && config.tile >= 1, "{} tiles of {}", config.max_tiles, config.tile);
-  const std::vector<CellGrid> grids = grids_of(config.max_tiles);
-  const double tile_area = static_cast<double>(config.tile) * config.tile;
-  return closest_aspect(image, tile_area, grids);
+  const auto aspect_of = [](int width, int height) { return static_cast<double>(width) / height; };
+  const double aspect = aspect_of(image.width, image.height),
+               tile_area = static_cast<double>(config.tile) * config.tile;
+  double least = std::numeric_limits<double>::infinity();
+  CellGrid best;
+  // Grids such as 1 x 1 and 2 x 2 have the same aspect: the larger is taken if the image fills half of it.
+  for (const CellGrid& grid : grids_of(config.max_tiles)) {
+    const double difference = std::fabs(aspect - aspect_of(grid.columns, grid.rows));
+    const double area = tile_area * static_cast<double>(grid.cells());
+    if (difference < least || (difference == least && static_cast<double>(image.pixels()) > 0.5 * area)) best = grid;
+    least = std::min(least, difference);
+  }
+  return best;
 }
 
 std::vector<CellGrid> fit_tiles(const std::vector<PixelSize>& images, std::int64_t embeddings,
                                 std::int64_t embeddings_per_tile, TilingConfig config) {
-  for (;; config.max_tiles = lowered(config.max_tiles)) {
-    std::vector<CellGrid> grids;
+  std::vector<CellGrid> grids;
+  for (const int most : {config.max_tiles, 8, 6, 4, 2, 1}) {
+    config.max_tiles = std::min(config.max_tiles, most);
+    grids.clear();
     std::int64_t tiles = 0;
     for (const PixelSize& image : images) {
       grids.push_back(choose_tiles(image, config));
       tiles += tile_count(grids.back(), config);
     }
-    if (tiles * embeddings_per_tile <= embeddings || config.max_tiles == 1) return grids;
+    if (tiles * embeddings_per_tile <= embeddings) break;
   }
+  return grids;
 }
 
 Image cut_tile(const Image& resized, int tile, int column, int row) {
