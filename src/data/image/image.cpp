@@ -356,7 +356,7 @@ CellGrid choose_tiles(PixelSize image, const TilingConfig& config) {
   const double aspect = aspect_of(image.width, image.height),
                tile_area = static_cast<double>(config.tile) * config.tile;
   double least = std::numeric_limits<double>::infinity();
-  CellGrid best;
+  CellGrid best = {1, 1};
   // Grids such as 1 x 1 and 2 x 2 have the same aspect: the larger is taken if the image fills half of it.
   for (const CellGrid& grid : grids_of(config.max_tiles)) {
     const double difference = std::fabs(aspect - aspect_of(grid.columns, grid.rows));
