@@ -101,25 +101,22 @@ constexpr std::array<Named<Colour>, 9> kColours = {{{"red", {220, 30, 35}},
                                                     {"black", {15, 15, 15}}}};
 constexpr Colour kInk = {15, 15, 15};  // of letters and digits
 
-// Five points: the limit falls linearly between the directions of points and of notches.
-bool covers_star(double x, double y) {
-  const double fifth = 2 * std::numbers::pi / 5, angle = std::atan2(x, -y) + 2 * std::numbers::pi;
-  const double from_point = std::abs(std::remainder(angle, fifth)) / (fifth / 2);
-  return std::hypot(x, y) <= 1 - 0.6 * from_point;
-}
-
-bool covers_cross(double x, double y) {
-  return std::max(std::abs(x), std::abs(y)) <= 1 && std::min(std::abs(x), std::abs(y)) <= 0.3;
-}
-
 constexpr std::array<Named<Shape>, 8> kShapes = {{
     {"circle", [](double x, double y) { return std::hypot(x, y) <= 1; }},
     {"square", [](double x, double y) { return std::max(std::abs(x), std::abs(y)) <= 0.9; }},
     {"triangle", [](double x, double y) { return y <= 0.9 && std::abs(x) <= 0.5 * (y + 0.95); }},
     {"diamond", [](double x, double y) { return std::abs(x) / 0.7 + std::abs(y) <= 1; }},
-    {"cross", covers_cross},
+    {"cross",
+     [](double x, double y) {
+       return std::max(std::abs(x), std::abs(y)) <= 1 && std::min(std::abs(x), std::abs(y)) <= 0.3;
+     }},
     {"ring", [](double x, double y) { return std::hypot(x, y) <= 1 && std::hypot(x, y) >= 0.55; }},
-    {"star", covers_star},
+    {"star",  // of five points: the limit falls linearly between the directions of points and of notches
+     [](double x, double y) {
+       const double fifth = 2 * std::numbers::pi / 5, angle = std::atan2(x, -y) + 2 * std::numbers::pi;
+       const double from_point = std::abs(std::remainder(angle, fifth)) / (fifth / 2);
+       return std::hypot(x, y) <= 1 - 0.6 * from_point;
+     }},
     {"bar", [](double x, double y) { return std::abs(x) <= 1 && std::abs(y) <= 0.3; }},
 }};
 
@@ -161,12 +158,6 @@ Spot cell_spot(PixelSize size, std::size_t cell, Choices& choices) {
           (static_cast<double>(cell / 3) + 0.5) * height + choices.uniform(-0.5, 0.5), radius};
 }
 
-// One large shape near the middle.
-Spot large_spot(PixelSize size, Choices& choices) {
-  const double radius = std::min(size.width, size.height) * choices.uniform(0.4, 0.45);
-  return {size.width / 2.0 + choices.uniform(-1, 1), size.height / 2.0 + choices.uniform(-1, 1), radius};
-}
-
 std::string plural(const std::string& shape) { return shape + (shape == "cross" ? "es" : "s"); }
 
 // Of all tasks but digits, words and text.
@@ -191,7 +182,9 @@ void draw_shapes(DrawnSample& sample, Choices& choices) {
     sample.question = fmt::format("how many {} are there?", plural(shape.name));
     sample.answer = kNumbers[count];
   } else {
-    canvas.fill(shape.value, large_spot(size, choices), colour.value);
+    const double radius = std::min(size.width, size.height) * choices.uniform(0.4, 0.45);
+    const Spot middle = {size.width / 2.0 + choices.uniform(-1, 1), size.height / 2.0 + choices.uniform(-1, 1), radius};
+    canvas.fill(shape.value, middle, colour.value);
     const bool has_vowel = std::string_view("aeiou").find(colour.name[0]) != std::string_view::npos;
     sample.question = sample.task == "colour"  ? fmt::format("what colour is the {}?", shape.name)
                       : sample.task == "shape" ? fmt::format("which shape is {}?", colour.name)
