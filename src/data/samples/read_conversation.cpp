@@ -340,7 +340,7 @@ class ConversationBuilder {
     if (!contains(conversation_.unused, name)) conversation_.unused.push_back(name);
   }
 
-  // of pictures, in the texts
+  // How many places of pictures the texts have.
   std::size_t places_so_far() const {
     std::size_t places = 0;
     for (const ChatTurn& turn : conversation_.turns) places += count_tags(turn.text);
