@@ -41,7 +41,7 @@ const PickleVocabulary& vocabulary() {
   return names;
 }
 
-// Nothing if it exceeds 64 bits, with sizes of 0 counted as 1: strides must not overflow either.
+// The bytes of a box; nothing if they exceed 64 bits with sizes of 0 counted as 1: strides must not overflow either.
 std::optional<std::int64_t> bytes_in(const Sizes& size, StoredDtype dtype) {
   std::int64_t bytes = bytes_of(dtype);
   for (const std::int64_t extent : size)

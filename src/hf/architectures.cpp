@@ -127,7 +127,7 @@ class HfConfigReader {
   ProblemList problems_;
 };
 
-// For HfConfigReader::finish().
+// The names of our fields in config.json, for HfConfigReader::finish().
 template <class Config>
 std::map<std::string, std::string> names_in_file(const HfKeys<Config>& table) {
   std::map<std::string, std::string> names;

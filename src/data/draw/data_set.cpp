@@ -160,7 +160,7 @@ Spot cell_spot(PixelSize size, std::size_t cell, Choices& choices) {
 
 std::string plural(const std::string& shape) { return shape + (shape == "cross" ? "es" : "s"); }
 
-// Of all tasks but digits, words and text.
+// Draws the tasks that show shapes.
 void draw_shapes(DrawnSample& sample, Choices& choices) {
   Canvas canvas(choices.one_of(kSizes), background(choices));
   const PixelSize size = canvas.image().size();
@@ -200,7 +200,7 @@ void write_text(const std::string& text, DrawnSample& sample, Choices& choices, 
   BRAID_CHECK(font, "a font for '{}'", text);
   Canvas canvas(choices.one_of(kSizes), background(choices));
   const auto [width, height] = canvas.image().size();
-  // As large as it fits.
+  // The text becomes as large as it fits.
   int letter_height = height * 3 / 4;
   RenderedText rendered = font(text, letter_height);
   while (letter_height > 4 && (rendered.size.width > width - 2 || rendered.size.height > height - 2))

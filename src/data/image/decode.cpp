@@ -77,7 +77,7 @@ int orientation_of(Bytes tiff, std::uint32_t (*number)(Bytes, std::size_t, std::
   return 1;
 }
 
-// From a TIFF structure, with or without the text "Exif" before it; 1 if it is damaged or has no valid orientation.
+// The orientation in a TIFF structure, with or without the text "Exif" before it; 1 if it has no valid one.
 int exif_orientation(Bytes exif) {
   constexpr std::string_view kPrefix("Exif\0\0", 6);
   while (has_text(exif, 0, kPrefix)) exif = exif.subspan(kPrefix.size());  // some writers of WebP repeat it

@@ -172,7 +172,7 @@ std::vector<CellGrid> grids_of(int max_tiles) {
 // The steps of dynamic resolution are those of the public multimodal training example of Megatron-LM, including their
 // rounding.
 
-// In patches. Doubles, because the steps scale by real factors.
+// The sides of an image in patches: doubles, because the steps scale by real factors.
 struct Sides {
   double width, height;
   double patches() const { return width * height; }

@@ -208,7 +208,7 @@ class Surveyor {
     if (std::ssize(held_) >= sources_.loader.packing_buffer.value_or(1)) pack();
   }
 
-  // As training would, with samples in this order.
+  // Packs the held samples as training would pack them in this order.
   void pack() {
     if (held_.empty()) return;
     survey_.sequences += std::ssize(make_packs(held_, sources_.sequences->capacity(), sources_.loader.packing));

@@ -125,7 +125,7 @@ std::vector<std::size_t> python_shuffle(std::size_t size, std::uint32_t seed) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   PythonSeed python_seed{seed};
   std::mt19937 random(python_seed);
-  // As many of a word's highest bits as n has, drawn again until they are below n.
+  // Takes as many of a word's highest bits as n has, of the first word for which they are below n.
   const auto below = [&](std::uint32_t n) {
     std::uint32_t value;
     do value = static_cast<std::uint32_t>(random()) >> (32 - std::bit_width(n));

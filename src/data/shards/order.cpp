@@ -89,7 +89,7 @@ class LeafStream : public SampleStream {
       order.resize(slices());
       std::iota(order.begin(), order.end(), 0u);
     } else if (*options_.shuffle_epochs == -1) {
-      // With replacement: only those opened first; the others are chosen when they are opened.
+      // Slices are chosen with replacement: here those opened first, the others when they are opened.
       for (std::size_t i = 0; i < options_.parallel; ++i) order.push_back(any_slice());
     } else {
       order = random_.permutation(slices() * static_cast<std::uint32_t>(*options_.shuffle_epochs));

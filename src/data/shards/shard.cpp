@@ -121,7 +121,7 @@ struct TarReader::Extensions {
   std::optional<std::uint64_t> pax_size{};
 };
 
-// Of the member whose header is at offset_.
+// Throws if the content of the member at offset_ reaches beyond the archive.
 void TarReader::check_content(std::uint64_t size) const {
   const std::uint64_t offset = offset_ + kTarBlock;
   if (offset > archive_.end || archive_.end - offset < size)

@@ -57,7 +57,7 @@ TemplateList list_of(const TemplateText& text, const std::vector<std::string_vie
   return list;
 }
 
-// Of characters; it has no origins.
+// Joins characters into a text, which has no origins.
 TemplateValue text_of_all(TemplateState& state, const TemplateList& characters) {
   std::string text;
   for (const TemplateValue& character : characters) text += *character.string();
@@ -235,7 +235,7 @@ TemplateValue text_method(const Call& call) {
     state.bytes(self.size());
     return state.keep(list_of(given, parts));
   };
-  // Of as many bytes.
+  // The changed text has as many bytes, so its origins stay.
   const auto with_case = [&](std::string changed) {
     return state.keep(TemplateText{std::move(changed), given.origins});
   };

@@ -125,7 +125,7 @@ class Parser {
     throw DataError(fmt::format("{}, line {}: {}", name_, token().line, what));
   }
 
-  // Until a statement that begins with one of these words, which is left after its TagBegin.
+  // Reads statements up to a tag that begins with one of these words; the words remain to be read.
   Statement statements(const std::vector<std::string>& ends) {
     const TemplateDepth depth = deeper(statement_depth_, "statements are nested too deep");
     std::vector<std::pair<int, Statement>> body;  // with their lines
@@ -208,7 +208,7 @@ class Parser {
     };
   }
 
-  // After "else", or with nothing to do after `end`.
+  // Reads the rest of a statement: what follows "else", or `end`, after which there is nothing to do.
   Statement else_or(const char* end) {
     if (take().text != end) return body_until(end);
     expect("%}");
@@ -353,7 +353,7 @@ class Parser {
     return value;
   }
 
-  // Also a, b, c.
+  // An expression, or a list without brackets: a, b, c.
   Expression tuple_expression() {
     std::vector<Expression> items = {expression()};
     if (!is(",")) return items[0];
@@ -532,7 +532,7 @@ class Parser {
     };
   }
 
-  // The rest of a list.
+  // Reads a list whose opening bracket has been read.
   Expression list(const char* close, std::vector<Expression> items = {}) {
     read_up_to(close, [&] { items.push_back(expression()); });
     return list_of(items);
