@@ -52,7 +52,7 @@ class TemplateValue {
   bool is() const {
     return std::holds_alternative<T>(data_);
   }
-  // Null: it is none.
+  // Each is null if the value is of another kind.
   const std::string* string() const { return get<std::string>(); }
   TemplateList* list() const { return is<TemplateList*>() ? std::get<TemplateList*>(data_) : nullptr; }
   TemplateMap* map() const { return is<TemplateMap*>() ? std::get<TemplateMap*>(data_) : nullptr; }
@@ -60,7 +60,7 @@ class TemplateValue {
   bool is_number() const { return is<bool>() || is<std::int64_t>() || is<double>(); }
   double number() const;  // of a number
   bool truth() const;
-  // Of a string; of other values, as Python's str() writes them.
+  // The text of a string, or what Python's str() writes for another value.
   TemplateText text() const;
   std::string type_name() const;  // for messages
 
@@ -98,7 +98,7 @@ TemplateText to_json(const TemplateValue& value, const JsonStyle& style);
 const std::string& text_of(const TemplateValue& value, const std::string& user);
 std::int64_t integer_of(const TemplateValue& value, const std::string& user);
 
-// Of a call of a function, method or filter.
+// The arguments of a function, method or filter.
 struct TemplateArguments {
   std::vector<TemplateValue> positional{};
   std::vector<std::pair<std::string, TemplateValue>> named{};
@@ -229,7 +229,7 @@ inline TemplateFunction template_function(std::function<TemplateValue(const Temp
   return std::make_shared<const std::function<TemplateValue(const TemplateArguments&)>>(std::move(run));
 }
 
-// A method too.
+// An item of a mapping, or a method.
 TemplateValue attribute_of(TemplateState& state, const TemplateValue& value, const std::string& name);
 TemplateValue item_of(TemplateState& state, const TemplateValue& value, const TemplateValue& index);
 // `bounds`: begin, end and step; none for those that are absent.
