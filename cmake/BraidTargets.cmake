@@ -3,6 +3,7 @@
 #   braid_library(NAME ...)     the static library of one folder of src/
 #   braid_executable(NAME ...)  a program, left at the top of the build folder
 #   braid_test(FOLDER ...)      the tests of that folder, as one program
+#   braid_uses_optional(...)    files that use a library which a machine may lack
 #   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
 # Each takes SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
@@ -105,6 +106,17 @@ function(braid_add_parts target)
     target_link_libraries(${target} PRIVATE
       $<LINK_ONLY:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:libtorch>>)
   endif()
+endfunction()
+
+# braid_uses_optional(FOLDER FILES NAME...): FILES of a folder's library use libraries of the data path that a machine may
+# lack (cmake/Dependencies.cmake). BRAID_HAS_<NAME> is defined for them if it has the library.
+function(braid_uses_optional folder files)
+  foreach(name IN LISTS ARGN)
+    if(BRAID_HAS_${name})
+      target_link_libraries(braid_${folder} PUBLIC braid_${name})
+      set_property(SOURCE ${files} APPEND PROPERTY COMPILE_DEFINITIONS BRAID_HAS_${name})
+    endif()
+  endforeach()
 endfunction()
 
 # braid_uses_cuda(FILE...): these files may include CUDA's headers and ops/has_kernel.h. All others compile to the same

@@ -62,17 +62,9 @@ FileChecksums parse_entry(const Json& entry, const std::string& name, const std:
 
 }  // namespace
 
-std::string iteration_folder(const std::string& root, std::int64_t iteration) {
-  return fmt::format("{}/iter_{:07}", root, iteration);
-}
-
 std::optional<std::int64_t> iteration_of(const std::string& name) {
   const auto iteration = name.starts_with("iter_") ? parse_int64(name.substr(5)) : std::nullopt;
   return iteration && name == fmt::format("iter_{:07}", *iteration) ? iteration : std::nullopt;
-}
-
-std::string partial_folder(const std::string& root, std::int64_t iteration) {
-  return fmt::format("{}/.iter_{:07}.partial", root, iteration);
 }
 
 std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete) {
@@ -162,11 +154,6 @@ CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksum
   checked_.resize(static_cast<std::size_t>(blocks));
 }
 
-void CheckedFile::sleep() {
-  const Fd closed = std::move(fd_);
-  cache_ = {};
-}
-
 void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
   if (offset < 0 || offset > size_ || std::ssize(to) > size_ - offset)
     throw DataError(
@@ -194,10 +181,6 @@ void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
 void CheckedFile::check_block(std::int64_t block) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(block_bytes(block)));
   read_block(block, bytes);
-}
-
-std::int64_t CheckedFile::block_bytes(std::int64_t block) const {
-  return std::min(kChecksumBlock, size_ - block * kChecksumBlock);
 }
 
 void CheckedFile::open() {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +12,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/socket.h"
 
 namespace braid {
@@ -32,9 +35,13 @@ constexpr std::int64_t most_bytes_of(std::string_view name) {
 }
 
 // The iterations in a folder of checkpoints, by the names of their folders.
-std::string iteration_folder(const std::string& root, std::int64_t iteration);
+inline std::string iteration_folder(const std::string& root, std::int64_t iteration) {
+  return fmt::format("{}/iter_{:07}", root, iteration);
+}
 std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", as iteration_folder() names it
-std::string partial_folder(const std::string& root, std::int64_t iteration);
+inline std::string partial_folder(const std::string& root, std::int64_t iteration) {
+  return fmt::format("{}/.iter_{:07}.partial", root, iteration);
+}
 
 // Ascending. Incomplete iterations lack an index.
 enum class Complete { Yes, OrNot };
@@ -90,7 +97,10 @@ class CheckedFile {
   void check_block(std::int64_t block);
 
   // Releases descriptor and cache until the next read.
-  void sleep();
+  void sleep() {
+    const Fd closed = std::move(fd_);
+    cache_ = {};
+  }
 
  private:
   // Opening one of several consecutive archives reads its first and last block, which it shares with its neighbours,
@@ -103,7 +113,9 @@ class CheckedFile {
 
   void open();
   void fetch_ahead(std::int64_t offset, std::int64_t end);
-  std::int64_t block_bytes(std::int64_t block) const;
+  std::int64_t block_bytes(std::int64_t block) const {
+    return std::min(kChecksumBlock, size_ - block * kChecksumBlock);
+  }
   void read_block(std::int64_t block, std::span<std::byte> to);
   std::span<const std::byte> cached_block(std::int64_t block);
 

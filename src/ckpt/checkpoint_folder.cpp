@@ -73,24 +73,14 @@ std::optional<std::int64_t> iteration_before(const std::string& name, std::strin
   return iteration_of(name.substr(1, name.size() - 1 - end.size()));
 }
 
-// Another process that resumes from it may already have renamed it.
-void give_name(const std::string& complete, const std::string& folder) {
+// The old iteration is removed only once the new one is complete, whatever happens in between.
+void replace_by_complete(const std::string& root, std::int64_t iteration) {
+  const std::string complete = complete_folder(root, iteration), folder = iteration_folder(root, iteration);
+  if (fs::exists(folder)) remove_iteration(folder);
+  // Another process that resumes from it may already have renamed it.
   if (::rename(complete.c_str(), folder.c_str()) != 0 && !(errno == ENOENT && fs::exists(folder)))
     throw_errno(fmt::format("cannot rename '{}' to '{}'", complete, folder));
 }
-
-// The old iteration is removed only once the new one is complete, whatever happens in between.
-void replace_by_complete(const std::string& root, std::int64_t iteration) {
-  const std::string folder = iteration_folder(root, iteration);
-  if (fs::exists(folder)) remove_iteration(folder);
-  give_name(complete_folder(root, iteration), folder);
-}
-
-bool is_half_removed(const std::string& folder) {
-  return fs::is_directory(folder) && fs::exists(fmt::format("{}/{}", folder, kRemovedIndex));
-}
-
-bool is_empty_folder(const std::string& path) { return fs::is_directory(path) && fs::is_empty(path); }
 
 // The newest iteration that was published before the tracker was written becomes the latest now.
 void name_pending(const std::string& root) {
@@ -224,14 +214,15 @@ bool is_unfinished(std::string_view name) {
 void settle_unfinished(const std::string& root) {
   for (const std::string& name : names_in(root)) {
     const std::string path = fmt::format("{}/{}", root, name);
-    if (const auto complete = iteration_before(name, kComplete))
+    const auto complete = iteration_before(name, kComplete), removed = iteration_before(name, kRemoved);
+    if (complete) {
       replace_by_complete(root, *complete);
-    else if (const auto removed = iteration_before(name, kRemoved);
-             removed && is_empty_folder(iteration_folder(root, *removed))) {
-      remove_tree(iteration_folder(root, *removed));
-      remove_tree(path);
-    } else if (is_unfinished(name) || (iteration_of(name) && is_half_removed(path)))
-      remove_tree(path);
+      continue;
+    }
+    const std::string emptied = removed ? iteration_folder(root, *removed) : "";
+    if (fs::is_directory(emptied) && fs::is_empty(emptied)) remove_tree(emptied);
+    const bool is_half_removed = iteration_of(name) && fs::exists(fmt::format("{}/{}", path, kRemovedIndex));
+    if (is_unfinished(name) || is_half_removed) remove_tree(path);
   }
   name_pending(root);
 }

@@ -386,11 +386,6 @@ void balance(std::vector<Chunk>& chunks, int files) {
   }
 }
 
-std::string common_of(const DistCheckpoint& from, std::int64_t iteration) {
-  if (from.has_common()) return from.common_bytes();
-  return write_archive(pickle_dict({{"checkpoint_version", pickle(3.0)}, {"iteration", pickle(iteration)}}));
-}
-
 // The only files that killed saves leave in a new root; the next save removes them.
 bool has_only_unfinished(const std::string& root) {
   return std::all_of(fs::directory_iterator(root), fs::directory_iterator(), [](const fs::directory_entry& entry) {
@@ -404,8 +399,6 @@ bool has_only_unfinished(const std::string& root) {
 VerifyReport verify_checkpoint(const std::string& folder, const VerifyOptions& options) {
   return Verification(folder, options).run();
 }
-
-bool Comparison::equal() const { return objects.empty() && std::ranges::all_of(tensors, &TensorDifference::equal); }
 
 Comparison compare_checkpoints(DistCheckpoint& first, DistCheckpoint& second, const ByteProgress& progress) {
   Comparison comparison;
@@ -477,7 +470,10 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
   }
   balance(chunks, options.files);
 
-  const std::string common = common_of(from, iteration);
+  const std::string common =
+      from.has_common()
+          ? from.common_bytes()
+          : write_archive(pickle_dict({{"checkpoint_version", pickle(3.0)}, {"iteration", pickle(iteration)}}));
   check_new_iteration(root, iteration);
   const SaveLock lock(root);
   begin_iteration(root, iteration);

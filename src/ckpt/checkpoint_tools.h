@@ -1,6 +1,7 @@
 // Whole checkpoints: verifying that one is unchanged, comparing two, rewriting one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -53,7 +54,7 @@ struct ObjectDifference {
 struct Comparison {
   std::vector<TensorDifference> tensors{};  // all, the largest difference first; tensors that cannot be compared last
   std::vector<ObjectDifference> objects{};  // only those that differ
-  bool equal() const;
+  bool equal() const { return objects.empty() && std::ranges::all_of(tensors, &TensorDifference::equal); }
 };
 
 // The metadata of both must outlive the result. common.pt is not compared: it differs with every iteration.

@@ -172,12 +172,6 @@ void DistCheckpoint::check_files(const ReaderShare& share) const {
 
 bool DistCheckpoint::has_common() const { return has_file(folder_ + "/" + kCommonFile); }
 
-std::string DistCheckpoint::common_bytes() const {
-  return read_whole(folder_ + "/" + kCommonFile, checksums_of_file(kCommonFile), kMaxCommonFile);
-}
-
-PickleValue DistCheckpoint::common() const { return read_archive(common_bytes(), folder_ + "/" + kCommonFile); }
-
 CheckedFile& DistCheckpoint::file(const std::string& name) {
   std::unique_ptr<CheckedFile>& file = files_[name];
   if (!file) file = std::make_unique<CheckedFile>(folder_ + "/" + name, checksums_of_file(name));

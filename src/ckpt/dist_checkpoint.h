@@ -55,8 +55,10 @@ class DistCheckpoint {
   const DistMetadata& metadata() const { return metadata_; }
   bool has_checksums() const { return checksums_.has_value(); }
   bool has_common() const;
-  PickleValue common() const;  // the content of common.pt
-  std::string common_bytes() const;
+  std::string common_bytes() const {  // of common.pt
+    return read_whole(folder_ + "/" + kCommonFile, checksums_of_file(kCommonFile), kMaxCommonFile);
+  }
+  PickleValue common() const { return read_archive(common_bytes(), folder_ + "/" + kCommonFile); }
 
   // Fills `to`, any view on any device, with the box of its shape at `begin` in the stored tensor.
   void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to);

@@ -41,7 +41,7 @@ const PickleVocabulary& vocabulary() {
   return names;
 }
 
-// Nothing if it exceeds 64 bits, with sizes of 0 counted as 1: strides must not overflow either.
+// The bytes of a box; nothing if they exceed 64 bits with sizes of 0 counted as 1: strides must not overflow either.
 std::optional<std::int64_t> bytes_in(const Sizes& size, StoredDtype dtype) {
   std::int64_t bytes = bytes_of(dtype);
   for (const std::int64_t extent : size)
@@ -276,15 +276,13 @@ class MetadataWriter {
     for (const StoredChunk& chunk : tensor.chunks)
       chunks.push_back(object_with(global("ChunkStorageMetadata"),
                                    pickle_dict({{"offsets", size(chunk.begin)}, {"sizes", size(chunk.size)}})));
-    return object_with(global("TensorStorageMetadata"), pickle_dict({{"properties", properties(tensor.dtype)},
-                                                                     {"size", size(tensor.shape)},
-                                                                     {"chunks", pickle_list(std::move(chunks))}}));
-  }
-
-  // dtype, layout, requires_grad, memory format, pin_memory
-  PickleValue properties(StoredDtype dtype) const {
-    return object_with(global("TensorProperties"), pickle_tuple({pickle_global("torch", names_of(dtype).torch), layout_,
-                                                                 pickle(false), memory_format_, pickle(false)}));
+    // dtype, layout, requires_grad, memory format, pin_memory
+    const PickleValue properties = pickle_tuple(
+        {pickle_global("torch", names_of(tensor.dtype).torch), layout_, pickle(false), memory_format_, pickle(false)});
+    return object_with(global("TensorStorageMetadata"),
+                       pickle_dict({{"properties", object_with(global("TensorProperties"), properties)},
+                                    {"size", size(tensor.shape)},
+                                    {"chunks", pickle_list(std::move(chunks))}}));
   }
 
   const PickleValue none_ = pickle_none();

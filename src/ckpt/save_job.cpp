@@ -103,11 +103,6 @@ SaveJob::~SaveJob() {
   thread_.join();
 }
 
-std::optional<Saved> SaveJob::result() const {
-  if (error_) std::rethrow_exception(error_);
-  return saved_;
-}
-
 void SaveJob::write() {
   const std::string partial = partial_folder(target_.root, target_.iteration);
   DistWriter writer(partial, target_.writer, &cancelled_);

@@ -60,7 +60,10 @@ class SaveJob {
 
   bool done() const { return done_; }
   // After it is done: rethrows its error; returns a value on the publisher only.
-  std::optional<Saved> result() const;
+  std::optional<Saved> result() const {
+    if (error_) std::rethrow_exception(error_);
+    return saved_;
+  }
 
   std::int64_t iteration() const { return target_.iteration; }
   std::int64_t bytes_written() const { return written_; }

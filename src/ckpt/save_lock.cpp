@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -48,15 +47,11 @@ struct ProcessState {
 // Reads /proc/PID/stat: "PID (NAME) S ...", where NAME may contain any character.
 std::optional<ProcessState> state_of(std::int64_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  const std::size_t name_end = line.rfind(')');
+  const std::size_t name_end = line.rfind(") ");
   if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream rest(line.substr(name_end + 1));
-  ProcessState state;
-  rest >> state.state;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) rest >> skipped;
-  rest >> state.start_time;
-  return rest ? std::optional(state) : std::nullopt;
+  const std::vector<std::string> fields = split(line.substr(name_end + 2), ' ');  // from the third one on
+  const auto start_time = parse_int64(fields.size() > 19 ? fields[19] : "");
+  return start_time ? std::optional(ProcessState{fields[0][0], *start_time}) : std::nullopt;
 }
 
 struct Holder {
@@ -124,8 +119,6 @@ bool is_unfinished_save_lock(std::string_view name) {
   return name.starts_with(fmt::format("{}.", kLock.substr(1)));
 }
 
-SaveLock::SaveLock(std::string root) : SaveLock(std::move(root), Options()) {}
-
 SaveLock::SaveLock(std::string root, Options options)
     : root_(std::move(root)),
       path_(fmt::format("{}/{}", root_, kLock)),
@@ -161,10 +154,6 @@ void SaveLock::check() {
                   "run was considered dead",
                   root_, holder ? fmt::format(" (pid {} on {})", holder->pid, in_quotes(holder->host)) : "", path_,
                   options_.silent_beats * options_.beat.count() / 1000));
-}
-
-void SaveLock::say(const std::string& text) const {
-  if (options_.say) options_.say(text);
 }
 
 void SaveLock::acquire() {

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace braid {
 
@@ -36,7 +37,7 @@ class SaveLock {
   };
 
   // Creates the folder if missing. ConfigError when it is not writable, or when another live run saves to it.
-  explicit SaveLock(std::string root);
+  explicit SaveLock(std::string root) : SaveLock(std::move(root), Options()) {}
   SaveLock(std::string root, Options options);
   ~SaveLock();  // releases the folder
   SaveLock(const SaveLock&) = delete;
@@ -55,7 +56,9 @@ class SaveLock {
   void take_away(const std::string& text) const;
   [[noreturn]] void refuse(const std::string& text) const;
   void keep_renewing();
-  void say(const std::string& text) const;
+  void say(const std::string& text) const {
+    if (options_.say) options_.say(text);
+  }
 
   const std::string root_, path_;
   const Options options_;

@@ -59,7 +59,7 @@ const StoredTensor& stored(const ForeignTensor& tensor, const SafetensorsReader&
   return *found;
 }
 
-// In the order of StoredDtype.
+// libtorch's dtypes in the order of StoredDtype.
 constexpr std::array kScalarTypes = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
                                      at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
 

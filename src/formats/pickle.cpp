@@ -37,35 +37,21 @@ class TextWriter {
     if (std::isfinite(value) && digits.find_first_of(".e") == std::string::npos) text_ += ".0";
   }
   void put(const std::string& value) { put_quoted(value); }
-  void put(const PickleBytes& value) {
-    text_ += 'b';
-    put_quoted(value.data);
-  }
+  void put(const PickleBytes& value) { put_quoted(value.data, "b'"); }
   void put(const PickleTuple& value) { put_items("(", value.items, value.items.size() == 1 ? ",)" : ")"); }
   void put(const PickleList& value) { put_items("[", value.items, "]"); }
-  void put(const PickleDict& value) {
-    text_ += '{';
-    for (std::size_t i = 0; i < value.items.size() && text_.size() <= most_; ++i) {
-      if (i > 0) text_ += ", ";
-      put(value.items[i].first);
-      text_ += ": ";
-      put(value.items[i].second);
-    }
-    text_ += '}';
+  void put(const PickleDict& value) { put_items("{", value.items, "}"); }
+  void put(const std::pair<PickleValue, PickleValue>& item) {
+    put(item.first);
+    text_ += ": ";
+    put(item.second);
   }
   void put(const PickleGlobal& value) { text_ += value.module + "." + value.name; }
-  void put(const PicklePersistent& value) {
-    text_ += "persistent(";
-    put(value.id);
-    text_ += ')';
-  }
+  void put(const PicklePersistent& value) { put_items("persistent(", std::array{value.id}, ")"); }
   void put(const PickleObject& value) {
     put(value.type);
     put_items("(", value.args, "");
-    if (value.state) {
-      text_ += value.args.empty() ? "state=" : ", state=";
-      put(value.state);
-    }
+    if (value.state) put_items(value.args.empty() ? "state=" : ", state=", std::array{value.state}, "");
     if (!value.items.items.empty()) {
       text_ += value.args.empty() && !value.state ? "items=" : ", items=";
       put(value.items);
@@ -73,7 +59,7 @@ class TextWriter {
     text_ += ')';
   }
 
-  void put_items(const char* open, const std::vector<PickleValue>& items, const char* close) {
+  void put_items(const char* open, const auto& items, const char* close) {
     text_ += open;
     for (std::size_t i = 0; i < items.size() && text_.size() <= most_; ++i) {
       if (i > 0) text_ += ", ";
@@ -82,8 +68,8 @@ class TextWriter {
     text_ += close;
   }
 
-  void put_quoted(std::string_view value) {
-    text_ += '\'';
+  void put_quoted(std::string_view value, const char* open = "'") {
+    text_ += open;
     std::string quoted;
     for (const char c : value.substr(0, most_)) {
       if (c == '\'' || c == '\\')
@@ -200,25 +186,24 @@ class Writer {
 
   void put(const PickleList& value) {
     put_op(kEmptyList);
-    if (value.items.empty()) return;
-    put_op(kMark);
-    for (const PickleValue& item : value.items) put(item);
-    put_op(kAppends);
+    put_items(value.items, kAppends);
   }
 
   void put(const PickleDict& value) {
     put_op(kEmptyDict);
-    put_items(value);
+    put_items(value.items, kSetItems);
   }
 
-  void put_items(const PickleDict& value) {
-    if (value.items.empty()) return;
+  void put(const std::pair<PickleValue, PickleValue>& item) {
+    put(item.first);
+    put(item.second);
+  }
+
+  void put_items(const auto& items, char op) {
+    if (items.empty()) return;
     put_op(kMark);
-    for (const auto& [key, item] : value.items) {
-      put(key);
-      put(item);
-    }
-    put_op(kSetItems);
+    for (const auto& item : items) put(item);
+    put_op(op);
   }
 
   void put(const PickleGlobal& value) {
@@ -239,7 +224,7 @@ class Writer {
     put(value.type);
     put_tuple(value.args);
     put_op(value.by_new ? kNewObj : kReduce);
-    put_items(value.items);
+    put_items(value.items.items, kSetItems);
     if (!value.state) return;
     put(value.state);
     put_op(kBuild);

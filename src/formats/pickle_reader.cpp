@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
 #include <type_traits>
 #include <unordered_map>
 
@@ -34,10 +35,6 @@ NodePtr make_node(Kind value) {
 template <class Kind>
 Kind* as(const NodePtr& node) {
   return std::get_if<Kind>(&node->value);
-}
-
-bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
 // Its functions are called by the table of opcodes.
@@ -180,7 +177,8 @@ struct Reader {
     if (!global) {
       const std::string full = fmt::format("{}.{}", module, name);
       // A line break in it would be read back as the start of another opcode.
-      if (!std::all_of(full.begin(), full.end(), is_name_character) || !is_known(full))
+      const auto is_in_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; };
+      if (!std::ranges::all_of(full, is_in_name) || !is_known(full))
         fail(fmt::format("has the name {}, which is not one that checkpoints use", in_quotes(full)));
       global = make_node(PickleGlobal{std::string(module), std::string(name)});
     }

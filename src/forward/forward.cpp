@@ -297,14 +297,6 @@ class EncoderWork : public ModelWork<Encoder> {
 
 // --- both
 
-// Every tp rank of the last pipeline stage has the same loss; it counts once.
-at::Tensor sum_of_losses(const at::Tensor& mine, const RankRun& rank) {
-  const bool counts = mine.defined() && rank.parallel.tp.rank() == 0;
-  at::Tensor sum = counts ? mine.detach().to(at::kDouble) : at::zeros({}, rank.tensor_options().dtype(at::kDouble));
-  rank.groups.world().all_reduce(sum);
-  return rank.world.rank() == 0 ? sum : at::Tensor();
-}
-
 // One microbatch through all pipeline stages, and its backward if requested. Results are assembled on rank 0.
 template <class Work, class Config, class Batch>
 ForwardResult run_model(const Config& config, const Fill& fill, const Batch& batch, const ForwardOptions& options,
@@ -329,7 +321,14 @@ ForwardResult run_model(const Config& config, const Fill& fill, const Batch& bat
   whole.output = assemble(
       work.output, work.shape, [&](int global_rank) { return work.boxes(global_rank); }, everyone,
       rank.tensor_options());
-  if (work.has_loss) whole.loss = sum_of_losses(work.loss, rank);
+  if (work.has_loss) {
+    // Every tp rank of the last pipeline stage has the same loss; it counts once.
+    const bool counts = work.loss.defined() && rank.parallel.tp.rank() == 0;
+    const at::TensorOptions wide = rank.tensor_options().dtype(at::kDouble);
+    at::Tensor sum = counts ? work.loss.detach().to(at::kDouble) : at::zeros({}, wide);
+    everyone.all_reduce(sum);
+    if (world.rank() == 0) whole.loss = sum;
+  }
   const TakeTensor keep = [&](const auto& name, const auto& gradient) { whole.grads.emplace_back(name, gradient); };
   if (options.grads)
     assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options(),

@@ -221,13 +221,6 @@ ImageInputs read_images(const SafetensorsReader& inputs, const RadioConfig& conf
 
 // --- both
 
-ForwardOptions options_of(const ForwardRequest& request) {
-  return {.dtype = scalar_type(request.dtype),
-          .grads = request.grads,
-          .sequence_parallel = request.sequence_parallel,
-          .recompute = {.full = request.recompute}};
-}
-
 void check_outputs(const ForwardRequest& request) {
   const auto refuse_path = [](std::string what, std::string fix) {
     throw ConfigError({std::move(what), "--outputs", std::move(fix)});
@@ -346,8 +339,12 @@ std::string forward_files(const ForwardRequest& request, const Topology& topolog
     }
   };
   std::optional<OutputFile> file;
-  ForwardOptions options = options_of(request);
-  options.take_gradient = [&](const std::string& name, const at::Tensor& grad) { file->write_gradient(name, grad); };
+  const ForwardOptions options = {
+      .dtype = scalar_type(request.dtype),
+      .grads = request.grads,
+      .sequence_parallel = request.sequence_parallel,
+      .recompute = {.full = request.recompute},
+      .take_gradient = [&](const std::string& name, const at::Tensor& grad) { file->write_gradient(name, grad); }};
   ForwardResult result;
   if (const auto* language = std::get_if<HybridLmConfig>(&model.config)) {
     TokenInputs tokens = read_tokens(inputs, *language, request.grads);

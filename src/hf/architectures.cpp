@@ -55,26 +55,18 @@ class HfConfigReader {
 
   // The value of the first of these keys in the config; `fallback`, transformers' default, if it has none of them.
   int size(const HfNames& keys, int fallback, int most = 1 << 20) {
-    return parsed(keys, fallback, fmt::format("an integer from 0 to {}", most), [&](const Json& value) {
-      const bool fits = value.is_number_integer() && value >= 0 && value <= most;
-      return fits ? std::optional(value.get<int>()) : std::nullopt;
-    });
+    return parsed(keys, fallback, fmt::format("an integer from 0 to {}", most),
+                  [&](const Json& value) { return value.is_number_integer() && value >= 0 && value <= most; });
   }
   double number(const HfNames& keys, double fallback) {
-    return parsed(keys, fallback, "a finite number", [](const Json& value) {
-      const auto number = value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
-      return number && std::isfinite(*number) ? number : std::nullopt;
-    });
+    return parsed(keys, fallback, "a finite number",
+                  [](const Json& value) { return value.is_number() && std::isfinite(value.get<double>()); });
   }
   bool boolean(const HfNames& keys, bool fallback) {
-    return parsed(keys, fallback, "true or false", [](const Json& value) {
-      return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
-    });
+    return parsed(keys, fallback, "true or false", [](const Json& value) { return value.is_boolean(); });
   }
   std::string string(const HfNames& keys, const std::string& fallback) {
-    return parsed(keys, fallback, "a string", [](const Json& value) {
-      return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
-    });
+    return parsed(keys, fallback, "a string", [](const Json& value) { return value.is_string(); });
   }
   template <class Config>
   void settings(const HfKeys<Config>& table, Config& config) {
@@ -120,12 +112,12 @@ class HfConfigReader {
   }
 
  private:
-  template <class Value, class Parse>
-  Value parsed(const HfNames& keys, const Value& fallback, const std::string& expected, Parse parse) {
+  template <class Value>
+  Value parsed(const HfNames& keys, const Value& fallback, const std::string& expected, const auto& fits) {
     const auto key = std::ranges::find_if(keys, [&](const char* name) { return config_.contains(name); });
     if (key == keys.end()) return fallback;
     const Json& value = config_[*key];
-    if (const std::optional<Value> result = parse(value)) return *result;
+    if (fits(value)) return value.get<Value>();
     complain(*key, fmt::format("{} should be {}, not {}", *key, expected, value_text(value)), "");
     return fallback;
   }
@@ -135,7 +127,7 @@ class HfConfigReader {
   ProblemList problems_;
 };
 
-// For HfConfigReader::finish().
+// The names of our fields in config.json, for HfConfigReader::finish().
 template <class Config>
 std::map<std::string, std::string> names_in_file(const HfKeys<Config>& table) {
   std::map<std::string, std::string> names;
@@ -517,12 +509,6 @@ std::vector<ForeignTensor> nemotron_h_tensors(const HybridLmConfig& given, const
   add(spelling.prefix + "norm_f.weight", "decoder.final_norm.weight");
   add("lm_head.weight", "output_layer.weight");
   return tensors;
-}
-
-std::vector<std::string> nemotron_h_ignorable() { return {"mtp."}; }
-
-RadioSpelling radio_spelling(const SafetensorsReader& source) {
-  return {.modules = source.find("embeddings.position_embedding") != nullptr};
 }
 
 RadioConfig radio_config(const Json& json, const SafetensorsReader& source, const std::string& where) {

@@ -37,16 +37,15 @@ nlohmann::json nemotron_h_json(const HybridLmConfig& config, const nlohmann::jso
 
 std::vector<ForeignTensor> nemotron_h_tensors(const HybridLmConfig& config, const NemotronHSpelling& spelling);
 
-// Tensors of checkpoints that are not part of the model: multi-token prediction.
-std::vector<std::string> nemotron_h_ignorable();
-
 // --- the RADIO vision transformer (model_type radio)
 
 struct RadioSpelling {
   bool modules = false;  // names of transformers' modules, where query, key and value are three tensors
 };
 
-RadioSpelling radio_spelling(const SafetensorsReader& source);
+inline RadioSpelling radio_spelling(const SafetensorsReader& source) {
+  return {.modules = source.find("embeddings.position_embedding") != nullptr};
+}
 
 // One ConfigError lists everything in config.json that is invalid or that Braid's model does not support. The weights
 // show whether there is a layer scale: if they have none, transformers uses layerscale_value.

@@ -148,7 +148,7 @@ StoredModel open_hf_model(const std::string& folder) {
     add_summary(source, radio_summary_tensor(spelling, 0).name, spelling, tensors);
   } else {
     tensors = nemotron_h_tensors(*language, nemotron_h_spelling(source));
-    ignorable = nemotron_h_ignorable();
+    ignorable = {"mtp."};  // multi-token prediction is not part of the model
   }
   check_tensors(tensors, source, ignorable);
   check_cover(tensors, parameters_of(config));

@@ -77,10 +77,6 @@ std::vector<int> even_stages(int layers, int pp) {
 
 // --- checks
 
-void Checks::add(const char* field, std::string what, std::string fix) {
-  problems_.push_back({std::move(what), where_ + "." + field, std::move(fix)});
-}
-
 void Checks::size(const char* field, std::int64_t value, std::int64_t most) {
   if (value < 1) add(field, fmt::format("{}={} must be at least 1", field, value), "use 1 or more");
   if (value > most) add(field, fmt::format("{}={} is too large", field, value), fmt::format("use {} or less", most));
@@ -112,10 +108,6 @@ void Checks::stages(const char* field, int layers) {
       fmt::format("{} cannot fill pp={}{} stages", counted(layers, "layer"), layout_.pp,
                   chunks ? fmt::format(" x vpp={}", layout_.vpp) : ""),
       fmt::format("use {}={} or less", chunks ? "vpp" : "pp", chunks ? std::max(layers / layout_.pp, 1) : layers));
-}
-
-void Checks::norm_eps(double eps) {
-  if (!(eps >= 0)) add("norm_eps", fmt::format("norm_eps={} must be 0 or more", eps), "use e.g. 1e-5");
 }
 
 // --- the hybrid language model
@@ -372,8 +364,6 @@ void describe(Fields& fields, LlamaConfig& c) {
   fields.field("init_std", c.init_std, "standard deviation of initial weights");
   fields.field("tie_embeddings", c.tie_embeddings, "whether the output layer shares the embedding's weight");
 }
-
-std::vector<int> stage_bounds(const LlamaConfig& config, int pp) { return even_stages(config.layers, pp); }
 
 std::vector<ParamSpec> declare_parameters(const LlamaConfig& c, int pp) {
   ParamList list(c.init_std, 2 * c.layers);

@@ -48,8 +48,12 @@ class Checks {
   void grouped_heads(const Heads& heads, const Heads& groups);
   // No pipeline stage may be empty.
   void stages(const char* field, int layers);
-  void norm_eps(double eps);
-  void add(const char* field, std::string what, std::string fix);
+  void norm_eps(double eps) {
+    if (!(eps >= 0)) add("norm_eps", fmt::format("norm_eps={} must be 0 or more", eps), "use e.g. 1e-5");
+  }
+  void add(const char* field, std::string what, std::string fix) {
+    problems_.push_back({std::move(what), where_ + "." + field, std::move(fix)});
+  }
 
   bool failed() const { return !problems_.empty(); }
   std::vector<Problem> take() { return std::move(problems_); }
@@ -137,7 +141,7 @@ struct LlamaConfig {
   bool tie_embeddings = false;  // the output layer shares the embedding's weight; on one pipeline stage only
 };
 
-std::vector<int> stage_bounds(const LlamaConfig& config, int pp);
+inline std::vector<int> stage_bounds(const LlamaConfig& config, int pp) { return even_stages(config.layers, pp); }
 void describe(Fields& fields, LlamaConfig& config);
 std::vector<ParamSpec> declare_parameters(const LlamaConfig& config, int pp = 1);
 std::vector<Problem> validate(const LlamaConfig& config, const LayoutSizes& layout, const std::string& where);

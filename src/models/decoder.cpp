@@ -43,16 +43,6 @@ class Mlp : public Layer {
   const Linear fc1_, fc2_;
 };
 
-Mamba2Shape mamba_shape(const HybridLmConfig& c) {
-  return {.heads = c.mamba_heads, .head_dim = c.mamba_head_dim, .groups = c.mamba_groups, .state = c.mamba_state};
-}
-
-SsdOptions scan_options(const HybridLmConfig& c) {
-  return {.chunk = c.mamba_chunk,
-          .dt_min = c.mamba_dt_min,
-          .dt_max = c.mamba_dt_max > 0 ? c.mamba_dt_max : std::numeric_limits<double>::infinity()};
-}
-
 MoeOptions moe_options(const HybridLmConfig& c) {
   return {.experts = c.experts,
           .router = {.top_k = c.top_k, .scaling = c.router_scaling, .normalize = c.router_normalize},
@@ -67,10 +57,14 @@ using Branches = std::vector<std::unique_ptr<Layer>>;
 Branches make_layer(int layer, const HybridLmConfig& c, const Parameters& parameters, const std::string& prefix,
                     const Parallel& parallel, const RecomputeConfig& recompute) {
   Branches branches;
+  const Mamba2Shape mamba = {c.mamba_heads, c.mamba_head_dim, c.mamba_groups, c.mamba_state};
+  const SsdOptions scan = {.chunk = c.mamba_chunk,
+                           .dt_min = c.mamba_dt_min,
+                           .dt_max = c.mamba_dt_max > 0 ? c.mamba_dt_max : std::numeric_limits<double>::infinity()};
   switch (const char letter = layer_letters(c)[layer]) {
     case 'M':
-      branches.push_back(std::make_unique<Mamba2>(mamba_shape(c), scan_options(c), c.norm_eps, parameters,
-                                                  prefix + "mixer.", parallel, recompute));
+      branches.push_back(
+          std::make_unique<Mamba2>(mamba, scan, c.norm_eps, parameters, prefix + "mixer.", parallel, recompute));
       break;
     case '*':
       branches.push_back(std::make_unique<SelfAttention>(AttentionShape{c.heads, c.kv_heads, c.head_dim}, c.norm_eps,

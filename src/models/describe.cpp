@@ -173,15 +173,6 @@ std::string table_of(std::vector<Row> rows, std::initializer_list<std::size_t> n
   return format_table(rows.front(), {rows.begin() + 1, rows.end()});
 }
 
-std::string words_of(const LayoutSizes& layout) {
-  return fmt::format("tp={} cp={} pp={} ep={} expt_tp={}", layout.tp, layout.cp, layout.pp, layout.ep, layout.expt_tp);
-}
-
-std::string title_of(const ParamGroup& group) {
-  return fmt::format("  {}: {}{{{}}}", counted(std::ssize(group.layers), group.kind + " layer"), kLayerPrefix,
-                     fold_ranks(group.layers));
-}
-
 // A header, then every group's rows below its title; a title may be wider than the first column.
 std::string table_of(const ModuleDescription& module) {
   std::vector<Row> rows = {{module.name, "shape", "split", "shard", "stage", "elements"}};
@@ -195,7 +186,9 @@ std::string table_of(const ModuleDescription& module) {
   std::string text = lines[0] + '\n';
   std::size_t line = 1;
   for (const ParamGroup& group : module.groups) {
-    if (!group.layers.empty()) text += title_of(group) + '\n';
+    if (!group.layers.empty())
+      text += fmt::format("  {}: {}{{{}}}\n", counted(std::ssize(group.layers), group.kind + " layer"), kLayerPrefix,
+                          fold_ranks(group.layers));
     for (std::size_t i = 0; i < group.rows.size(); ++i) text += lines[line++] + '\n';
   }
   return text;
@@ -260,7 +253,9 @@ Json json_of(const GridDescription& grid) {
 
 std::string show_model(const ModelDescription& model) {
   std::string text = fmt::format("{} in {}\n", model.provider, model.dtype);
-  for (const GridDescription& grid : model.grids) text += fmt::format("  {:<9} {}\n", grid.name, words_of(grid.layout));
+  for (const auto& [name, layout, stages] : model.grids)
+    text += fmt::format("  {:<9} tp={} cp={} pp={} ep={} expt_tp={}\n", name, layout.tp, layout.cp, layout.pp,
+                        layout.ep, layout.expt_tp);
   for (const ModuleDescription& module : model.modules) text += '\n' + table_of(module);
   return text + '\n' + totals_of(model) + '\n' + sizes_of_ranks(model);
 }

@@ -34,7 +34,7 @@ PackedSequences sequences_of(const EncoderModel& config, const Extents& items, c
   return pack_sequences(std::move(offsets), device);
 }
 
-// With the weight and bias of that name, once they have arrived.
+// Applies the norm of that name once its weight and bias have arrived.
 at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps) {
   parameters.await(name + ".");
   return layer_norm(x, parameters.get(name + ".weight"), parameters.get(name + ".bias"), eps);
@@ -286,7 +286,7 @@ at::Tensor Projector::forward(const at::Tensor& x) const {
 
 namespace {
 
-// Of an encoder that does not normalise its pixels itself.
+// The statistics by which the pixels are normalised; those named "none" if the encoder does it itself.
 const PixelStats& pixel_stats_of(const EncoderConfig& encoder) {
   const auto* radio = std::get_if<RadioConfig>(&encoder.model);
   const std::string name = radio && radio->normalize_pixels ? "none" : encoder.pixel_stats;

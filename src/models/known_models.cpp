@@ -74,8 +74,7 @@ Provider tiny_llava() {
       .encoders = {{.model = ClipConfig{.hidden = 32, .layers = 4, .heads = 4, .ffn = 128},
                     .projector = {.kind = ProjectorKind::Mlp, .input = 32, .hidden = 128, .output = 64},
                     .pixel_shuffle = false}},
-      .sequence_length = 128,
-      .dynamic_resolution = false};
+      .sequence_length = 128};
 }
 
 // The language model and the vision encoder of tiny-vlm, plus an audio encoder: two encoders, each with its own token.

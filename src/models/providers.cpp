@@ -25,12 +25,6 @@ std::int64_t nearest_multiple(std::int64_t size, std::int64_t unit) {
   return std::max<std::int64_t>(1, (size + unit / 2) / unit) * unit;
 }
 
-// Width of the features that the projector gets for each embedding.
-int width_of(const EncoderConfig& encoder) {
-  const auto* audio = std::get_if<AudioConfig>(&encoder.model);
-  return audio ? audio->feature_width() : hidden_of(encoder.model) * static_cast<int>(patches_per_row(encoder));
-}
-
 void check_token(const Provider& provider, const EncoderConfig& encoder, Checks& checks) {
   const int id = encoder.token_id, vocab = vocab_of(provider.language);
   if (vocab == 1)
@@ -57,7 +51,9 @@ void check_projector(const Provider& provider, const EncoderConfig& encoder, Che
       checks.add(("projector." + field).c_str(), fmt::format(fmt::runtime(problem), given, wanted),
                  fmt::format("use {}={}", field, wanted));
   };
-  check("input", encoder.projector.input, width_of(encoder),
+  const auto* audio = std::get_if<AudioConfig>(&encoder.model);
+  const std::int64_t width = audio ? audio->feature_width() : hidden_of(encoder.model) * patches_per_row(encoder);
+  check("input", encoder.projector.input, static_cast<int>(width),
         "the projector takes {} channels, but the encoder produces {}");
   check("output", encoder.projector.output, hidden_of(provider.language),
         "the projector produces {} channels, but the language model takes {}");
@@ -106,26 +102,6 @@ const Provider& provider(std::string_view name) {
                      guess ? fmt::format("did you mean '{}'?", *guess) : "use one of " + joined(names, ", ")});
 }
 
-std::vector<ParamSpec> declare_parameters(const LanguageConfig& config, int pp) {
-  return std::visit([&](const auto& c) { return declare_parameters(c, pp); }, config);
-}
-
-std::vector<ParamSpec> declare_parameters(const EncoderModel& config, int pp) {
-  return std::visit([&](const auto& c) { return declare_parameters(c, pp); }, config);
-}
-
-int hidden_of(const LanguageConfig& config) {
-  return std::visit([](const auto& c) { return c.hidden; }, config);
-}
-
-int hidden_of(const EncoderModel& config) {
-  return std::visit([](const auto& c) { return c.hidden; }, config);
-}
-
-int vocab_of(const LanguageConfig& config) {
-  return std::visit([](const auto& c) { return c.vocab; }, config);
-}
-
 int experts_of(const LanguageConfig& config) {
   const auto* hybrid = std::get_if<HybridLmConfig>(&config);
   return hybrid && has_layer(*hybrid, 'E') ? hybrid->experts : 0;
@@ -142,8 +118,6 @@ std::int64_t hidden_rows_of(const EncoderModel& model, const std::vector<std::in
   const auto* radio = std::get_if<RadioConfig>(&model);
   return (radio ? radio->class_tokens : 1) + extent.at(0) * extent.at(1);
 }
-
-int extent_dims(const EncoderModel& model) { return is_audio(model) ? 1 : 2; }
 
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns) {
   const std::int64_t unit = encoder.pixel_shuffle ? 2 : 1;
@@ -268,8 +242,6 @@ std::string too_wide_key(const Kinds& model) {
 }
 
 }  // namespace
-
-bool is_toy(const Provider& provider) { return provider.name.starts_with("tiny-"); }
 
 Keys size_keys(const LanguageConfig& config) {
   return std::visit([](const auto& c) { return keys_of(c); }, config);

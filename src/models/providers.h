@@ -41,8 +41,6 @@ struct Provider {
   LanguageConfig language{};
   std::vector<EncoderConfig> encoders{};
   int sequence_length = 8192;
-  bool dynamic_resolution = true;
-  bool tiling = false, thumbnail = false;
 };
 
 void describe(Fields& fields, LanguageConfig& config);
@@ -57,12 +55,18 @@ std::vector<std::string> provider_names();
 // Throws a ConfigError with the nearest known name for an unknown one.
 const Provider& provider(std::string_view name);
 
-std::vector<ParamSpec> declare_parameters(const LanguageConfig& config, int pp);
-std::vector<ParamSpec> declare_parameters(const EncoderModel& config, int pp);
-
-int hidden_of(const LanguageConfig& config);
-int hidden_of(const EncoderModel& config);
-int vocab_of(const LanguageConfig& config);
+// Of any language model, and of any encoder.
+template <class... Kinds>
+std::vector<ParamSpec> declare_parameters(const std::variant<Kinds...>& config, int pp) {
+  return std::visit([&](const auto& c) { return declare_parameters(c, pp); }, config);
+}
+template <class... Kinds>
+int hidden_of(const std::variant<Kinds...>& config) {
+  return std::visit([](const auto& c) { return c.hidden; }, config);
+}
+inline int vocab_of(const LanguageConfig& config) {
+  return std::visit([](const auto& c) { return c.vocab; }, config);
+}
 int experts_of(const LanguageConfig& config);  // 0: none
 
 // Embeddings that one item becomes. `extent`: of an image, rows and columns in patches; of an audio clip, frames.
@@ -70,7 +74,7 @@ std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_
 // Tokens per item inside the encoder, from stage to stage.
 std::int64_t hidden_rows_of(const EncoderModel& model, const std::vector<std::int64_t>& extent);
 // How many numbers an extent has.
-int extent_dims(const EncoderModel& model);
+inline int extent_dims(const EncoderModel& model) { return std::holds_alternative<AudioConfig>(model) ? 1 : 2; }
 // The nearest extent to the given one that the encoder accepts; of an audio clip, only the first number counts.
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns);
 // Features of one patch or frame.
@@ -100,7 +104,7 @@ std::vector<std::string> recompute_parts(const LanguageConfig& language, bool ha
 
 // The small providers are models for tests: their sizes suit only their own width, so a recipe that sets another
 // `hidden`, or a size that is too large for it, must set the keys of the other sizes, too.
-bool is_toy(const Provider& provider);
+inline bool is_toy(const Provider& provider) { return provider.name.starts_with("tiny-"); }
 
 // Relative to the model's section, without `hidden`: "vocab"; of an encoder, "encoder.layers" and "projector.hidden".
 std::vector<std::string> size_keys(const LanguageConfig& config);

@@ -17,7 +17,7 @@
 #include "data/batches/sample_sizes.h"
 #include "data/samples/lane_set.h"
 #include "data/samples/token_sequence.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "models/providers.h"
 #include "ops/cross_entropy.h"
 
@@ -372,14 +372,6 @@ LanguageBatch pinned(LanguageBatch batch) {
 EncoderBatch pinned(EncoderBatch batch) {
   if (batch.values.defined()) batch.values = batch.values.pin_memory();
   return batch;
-}
-
-std::int64_t bytes_of(const LanguageBatch& batch) {
-  return static_cast<std::int64_t>(batch.ids.nbytes() + batch.labels.nbytes());
-}
-
-std::int64_t bytes_of(const EncoderBatch& batch) {
-  return batch.values.defined() ? static_cast<std::int64_t>(batch.values.nbytes()) : 0;
 }
 
 EncoderBatch merge(std::vector<BatchPart> parts) {

@@ -117,8 +117,12 @@ struct BatchPart {
 
 LanguageBatch pinned(LanguageBatch batch);  // in pinned memory, from which a GPU copies without the host
 EncoderBatch pinned(EncoderBatch batch);
-std::int64_t bytes_of(const LanguageBatch& batch);
-std::int64_t bytes_of(const EncoderBatch& batch);
+inline auto bytes_of(const LanguageBatch& batch) {
+  return static_cast<std::int64_t>(batch.ids.nbytes() + batch.labels.nbytes());
+}
+inline std::int64_t bytes_of(const EncoderBatch& batch) {
+  return batch.values.defined() ? static_cast<std::int64_t>(batch.values.nbytes()) : 0;
+}
 
 // One batch of an encoder from those of several readers. Parts cover consecutive samples. Values are joined along their
 // rows, everything else by item; the samples of later parts are counted on from those before. Values of different types

@@ -131,17 +131,17 @@ MockData::MockData(const MockDataConfig& config, const Provider& provider, const
 int MockData::class_of(std::int64_t piece) const {
   const std::vector<SampleSizes::Extents> all = sizes_.extents_of(piece);
   const bool has_media = std::any_of(all.begin(), all.end(), [](const auto& items) { return !items.empty(); });
-  return has_media ? static_cast<int>(MockDraws(seed_, "mock.class", piece).between(1, kClasses)) : 0;
+  return has_media ? static_cast<int>(MockRandom(seed_, "mock.class", piece).between(1, kClasses)) : 0;
 }
 
 std::vector<std::int64_t> MockData::text(std::int64_t piece, std::int64_t length) const {
-  MockDraws draws(seed_, "mock.text", piece);
+  MockRandom random(seed_, "mock.text", piece);
   const int stride = 1 + class_of(piece);
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < length; ++i) {
-    const std::int64_t random = draws.between(1, config_.alphabet);
-    const bool counts_up = draws.uniform() >= config_.noise && i > 0;
-    ids.push_back(counts_up ? 1 + (ids.back() - 1 + stride) % config_.alphabet : random);
+    const std::int64_t any = random.between(1, config_.alphabet);
+    const bool counts_up = random.uniform() >= config_.noise && i > 0;
+    ids.push_back(counts_up ? 1 + (ids.back() - 1 + stride) % config_.alphabet : any);
   }
   return ids;
 }
@@ -177,11 +177,11 @@ void MockData::add_media(std::size_t modality, std::int64_t piece, std::vector<M
   const Modality& own = modalities_[modality];
   const SampleSizes::Extents extents = sizes_.extents_of(piece)[modality];
   if (extents.empty()) return;
-  MockDraws draws(seed_, "mock.items." + own.encoder.name, piece);
+  MockRandom random(seed_, "mock.items." + own.encoder.name, piece);
   const at::Tensor look = own.looks[class_of(piece)];
   for (const auto& extent : extents) {
     const at::Tensor picked =
-        (at::arange(input_rows(extent), at::kLong) * 7 + draws.between(0, kNoisePatches - 1)).remainder(kNoisePatches);
+        (at::arange(input_rows(extent), at::kLong) * 7 + random.between(0, kNoisePatches - 1)).remainder(kNoisePatches);
     items.push_back({own.noise.index_select(0, picked) + look, extent});
   }
 }

@@ -257,23 +257,23 @@ MockSizes::MockSizes(const MockDataConfig& config, const Provider& provider, con
 }
 
 std::int64_t MockSizes::length_of(std::int64_t piece) const {
-  MockDraws draws(seed_, "mock.length", piece);
-  return draws.between(config_.min_length.value_or(sequence_length_), sequence_length_);
+  MockRandom random(seed_, "mock.length", piece);
+  return random.between(config_.min_length.value_or(sequence_length_), sequence_length_);
 }
 
 std::vector<MockSizes::Extents> MockSizes::extents_of(std::int64_t piece) const {
   std::vector<Extents> all;
   std::int64_t room = length_of(piece) - kRoomForText;
   for (const EncoderConfig& encoder : encoders_) {
-    MockDraws draws(seed_, "mock." + encoder.name, piece);
+    MockRandom random(seed_, "mock." + encoder.name, piece);
     const MockMediaConfig& mock = mock_of(config_, encoder.name);
     Extents items;
-    const bool any = draws.uniform() < mock.share;
-    const std::int64_t count = any ? draws.between(mock.min_items, mock.max_items) : 0;
+    const bool any = random.uniform() < mock.share;
+    const std::int64_t count = any ? random.between(mock.min_items, mock.max_items) : 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t first = draws.between(mock.min_size, mock.max_size);
+      const std::int64_t first = random.between(mock.min_size, mock.max_size);
       const std::vector<std::int64_t> extent =
-          fitting_extent(encoder, first, draws.between(mock.min_size, mock.max_size));
+          fitting_extent(encoder, first, random.between(mock.min_size, mock.max_size));
       const std::int64_t rows = rows_of(encoder, extent);
       if (rows > room) break;
       room -= rows;
@@ -408,10 +408,6 @@ SampleCosts::SampleCosts(const Provider& provider, const Topology& topology, con
   const Flops flops = count_flops(provider.language, 1, 1);
   per_token_ = flops.linear + flops.scan - per_label_;
   per_square_ = flops.attention;
-}
-
-double SampleCosts::of_text(std::int64_t tokens, std::int64_t labels, double squares) const {
-  return per_token_ * static_cast<double>(tokens) + per_square_ * squares + per_label_ * static_cast<double>(labels);
 }
 
 double SampleCosts::of_media(std::size_t encoder, const SampleSizes::Extents& items) const {

@@ -88,9 +88,9 @@ SampleSizes sizes_of(const std::vector<ReadSample>& pack, std::int64_t sequence_
                      std::size_t pictures);
 
 // Random numbers in order from a separate stream for each sample.
-class MockDraws {
+class MockRandom {
  public:
-  MockDraws(std::uint64_t seed, const std::string& name, std::int64_t sample)
+  MockRandom(std::uint64_t seed, const std::string& name, std::int64_t sample)
       : field_(seed, name), index_(static_cast<std::uint64_t>(sample) << 20) {}
   double uniform() { return field_.uniform(index_++); }
   std::int64_t between(std::int64_t low, std::int64_t high) {
@@ -135,7 +135,9 @@ class SampleCosts {
   SampleCosts(const Provider& provider, const Topology& topology, const std::vector<std::string>& frozen);
 
   // `squares`: the sum of the squares of the sub-sequences' lengths.
-  double of_text(std::int64_t tokens, std::int64_t labels, double squares) const;
+  double of_text(double tokens, double labels, double squares) const {
+    return per_token_ * tokens + per_square_ * squares + per_label_ * labels;
+  }
   double of_media(std::size_t encoder, const SampleSizes::Extents& items) const;  // encoders in the topology's order
   // The cost for each module.
   std::vector<double> of(const SampleSizes& sample) const;

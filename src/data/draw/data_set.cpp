@@ -101,25 +101,22 @@ constexpr std::array<Named<Colour>, 9> kColours = {{{"red", {220, 30, 35}},
                                                     {"black", {15, 15, 15}}}};
 constexpr Colour kInk = {15, 15, 15};  // of letters and digits
 
-// Five points: the limit falls linearly between the directions of points and of notches.
-bool covers_star(double x, double y) {
-  const double fifth = 2 * std::numbers::pi / 5, angle = std::atan2(x, -y) + 2 * std::numbers::pi;
-  const double from_point = std::abs(std::remainder(angle, fifth)) / (fifth / 2);
-  return std::hypot(x, y) <= 1 - 0.6 * from_point;
-}
-
-bool covers_cross(double x, double y) {
-  return std::max(std::abs(x), std::abs(y)) <= 1 && std::min(std::abs(x), std::abs(y)) <= 0.3;
-}
-
 constexpr std::array<Named<Shape>, 8> kShapes = {{
     {"circle", [](double x, double y) { return std::hypot(x, y) <= 1; }},
     {"square", [](double x, double y) { return std::max(std::abs(x), std::abs(y)) <= 0.9; }},
     {"triangle", [](double x, double y) { return y <= 0.9 && std::abs(x) <= 0.5 * (y + 0.95); }},
     {"diamond", [](double x, double y) { return std::abs(x) / 0.7 + std::abs(y) <= 1; }},
-    {"cross", covers_cross},
+    {"cross",
+     [](double x, double y) {
+       return std::max(std::abs(x), std::abs(y)) <= 1 && std::min(std::abs(x), std::abs(y)) <= 0.3;
+     }},
     {"ring", [](double x, double y) { return std::hypot(x, y) <= 1 && std::hypot(x, y) >= 0.55; }},
-    {"star", covers_star},
+    {"star",  // of five points: the limit falls linearly between the directions of points and of notches
+     [](double x, double y) {
+       const double fifth = 2 * std::numbers::pi / 5, angle = std::atan2(x, -y) + 2 * std::numbers::pi;
+       const double from_point = std::abs(std::remainder(angle, fifth)) / (fifth / 2);
+       return std::hypot(x, y) <= 1 - 0.6 * from_point;
+     }},
     {"bar", [](double x, double y) { return std::abs(x) <= 1 && std::abs(y) <= 0.3; }},
 }};
 
@@ -161,15 +158,9 @@ Spot cell_spot(PixelSize size, std::size_t cell, Choices& choices) {
           (static_cast<double>(cell / 3) + 0.5) * height + choices.uniform(-0.5, 0.5), radius};
 }
 
-// One large shape near the middle.
-Spot large_spot(PixelSize size, Choices& choices) {
-  const double radius = std::min(size.width, size.height) * choices.uniform(0.4, 0.45);
-  return {size.width / 2.0 + choices.uniform(-1, 1), size.height / 2.0 + choices.uniform(-1, 1), radius};
-}
-
 std::string plural(const std::string& shape) { return shape + (shape == "cross" ? "es" : "s"); }
 
-// Of all tasks but digits, words and text.
+// Draws the tasks that show shapes.
 void draw_shapes(DrawnSample& sample, Choices& choices) {
   Canvas canvas(choices.one_of(kSizes), background(choices));
   const PixelSize size = canvas.image().size();
@@ -191,7 +182,9 @@ void draw_shapes(DrawnSample& sample, Choices& choices) {
     sample.question = fmt::format("how many {} are there?", plural(shape.name));
     sample.answer = kNumbers[count];
   } else {
-    canvas.fill(shape.value, large_spot(size, choices), colour.value);
+    const double radius = std::min(size.width, size.height) * choices.uniform(0.4, 0.45);
+    const Spot middle = {size.width / 2.0 + choices.uniform(-1, 1), size.height / 2.0 + choices.uniform(-1, 1), radius};
+    canvas.fill(shape.value, middle, colour.value);
     const bool has_vowel = std::string_view("aeiou").find(colour.name[0]) != std::string_view::npos;
     sample.question = sample.task == "colour"  ? fmt::format("what colour is the {}?", shape.name)
                       : sample.task == "shape" ? fmt::format("which shape is {}?", colour.name)
@@ -207,7 +200,7 @@ void write_text(const std::string& text, DrawnSample& sample, Choices& choices, 
   BRAID_CHECK(font, "a font for '{}'", text);
   Canvas canvas(choices.one_of(kSizes), background(choices));
   const auto [width, height] = canvas.image().size();
-  // As large as it fits.
+  // The text becomes as large as it fits.
   int letter_height = height * 3 / 4;
   RenderedText rendered = font(text, letter_height);
   while (letter_height > 4 && (rendered.size.width > width - 2 || rendered.size.height > height - 2))
@@ -332,22 +325,6 @@ DrawnSample draw_sample(std::uint64_t seed, std::uint64_t number, const std::vec
 #ifdef BRAID_HAS_FREETYPE
 namespace {
 
-struct FreeTypeFace {
-  explicit FreeTypeFace(const char* path) {
-    if (FT_Init_FreeType(&library) != 0 || FT_New_Face(library, path, 0, &face) != 0)
-      throw ConfigError({fmt::format("cannot read the font '{}'", path), "", "install the package fonts-dejavu-core"});
-  }
-  FreeTypeFace(const FreeTypeFace&) = delete;
-  FreeTypeFace& operator=(const FreeTypeFace&) = delete;
-  ~FreeTypeFace() {
-    FT_Done_Face(face);
-    FT_Done_FreeType(library);
-  }
-
-  FT_Library library = nullptr;
-  FT_Face face = nullptr;
-};
-
 // Glyphs are rendered twice: first to find the rectangle that all of them cover together.
 RenderedText render(FT_Face face, const std::string& text, int height) {
   FT_Set_Pixel_Sizes(face, 0, static_cast<FT_UInt>(height * 4 / 3));  // capitals take about 3/4 of the size
@@ -386,11 +363,20 @@ RenderedText render(FT_Face face, const std::string& text, int height) {
 Font usual_font() {
   for (const char* path :
        {"/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
-        "/usr/share/fonts/truetype/liberation/LiberationSans-Bold.ttf"})
-    if (std::filesystem::exists(path))
-      return [face = std::make_shared<FreeTypeFace>(path)](const std::string& text, int height) {
-        return render(face->face, text, height);
-      };
+        "/usr/share/fonts/truetype/liberation/LiberationSans-Bold.ttf"}) {
+    if (!std::filesystem::exists(path)) continue;
+    FT_Library library = nullptr;
+    FT_Face face = nullptr;
+    if (FT_Init_FreeType(&library) != 0 || FT_New_Face(library, path, 0, &face) != 0)
+      throw ConfigError({fmt::format("cannot read the font '{}'", path), "", "install the package fonts-dejavu-core"});
+    const auto close = [library](FT_Face open) {
+      FT_Done_Face(open);
+      FT_Done_FreeType(library);
+    };
+    return [font = std::shared_ptr<FT_FaceRec_>(face, close)](const std::string& text, int height) {
+      return render(font.get(), text, height);
+    };
+  }
   return nullptr;
 }
 #else

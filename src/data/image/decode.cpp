@@ -77,7 +77,7 @@ int orientation_of(Bytes tiff, std::uint32_t (*number)(Bytes, std::size_t, std::
   return 1;
 }
 
-// From a TIFF structure, with or without the text "Exif" before it; 1 if it is damaged or has no valid orientation.
+// The orientation in a TIFF structure, with or without the text "Exif" before it; 1 if it has no valid one.
 int exif_orientation(Bytes exif) {
   constexpr std::string_view kPrefix("Exif\0\0", 6);
   while (has_text(exif, 0, kPrefix)) exif = exif.subspan(kPrefix.size());  // some writers of WebP repeat it
@@ -175,19 +175,6 @@ Chunk chunk_at(Bytes file, std::size_t begin) {
   return {slice(file, begin + kChunkHeader, length), begin, begin + kChunkHeader + length + length % 2};
 }
 
-PixelSize lossy_size(Bytes data) {
-  const std::uint32_t tag = little_endian(data, 0, 3);
-  if (tag % 2 != 0 || !has_text(data, 3, "\x9d\x01\x2a")) throw DataError("WebP whose VP8 data is not a key frame");
-  const auto side = [&](std::size_t offset) { return static_cast<int>(little_endian(data, offset, 2) & 0x3fff); };
-  return {side(6), side(8)};
-}
-
-PixelSize lossless_size(Bytes data) {
-  if (little_endian(data, 0, 1) != 0x2f) throw DataError("WebP whose VP8L data has no signature");
-  const std::uint32_t bits = little_endian(data, 1, 4);
-  return {static_cast<int>(bits & 0x3fff) + 1, static_cast<int>(bits >> 14 & 0x3fff) + 1};
-}
-
 // A WebP file holds one image, or an animation of which only the first frame is of interest.
 struct WebpFrame {
   ImageHeader header{};
@@ -201,8 +188,17 @@ int size_at(Bytes data, std::size_t offset) { return static_cast<int>(little_end
 bool take_bitstream(Bytes file, const Chunk& chunk, WebpFrame& frame) {
   const bool is_lossless = has_text(file, chunk.begin, "VP8L");
   if (!is_lossless && !has_text(file, chunk.begin, "VP8 ")) return false;
-  frame.bitstream = chunk.data;
-  frame.size = is_lossless ? lossless_size(chunk.data) : lossy_size(chunk.data);
+  const Bytes data = frame.bitstream = chunk.data;
+  if (is_lossless) {
+    if (little_endian(data, 0, 1) != 0x2f) throw DataError("WebP whose VP8L data has no signature");
+    const std::uint32_t bits = little_endian(data, 1, 4);
+    frame.size = {static_cast<int>(bits & 0x3fff) + 1, static_cast<int>(bits >> 14 & 0x3fff) + 1};
+  } else {
+    const std::uint32_t tag = little_endian(data, 0, 3);
+    if (tag % 2 != 0 || !has_text(data, 3, "\x9d\x01\x2a")) throw DataError("WebP whose VP8 data is not a key frame");
+    const auto side = [&](std::size_t offset) { return static_cast<int>(little_endian(data, offset, 2) & 0x3fff); };
+    frame.size = {side(6), side(8)};
+  }
   return true;
 }
 
@@ -216,14 +212,6 @@ void take_first_frame(Bytes data, WebpFrame& frame) {
     at = chunk.end;
   }
   throw DataError("WebP animation whose first frame has no picture");
-}
-
-void check_frame(const WebpFrame& frame) {
-  const PixelSize canvas = frame.header.stored;
-  if (frame.left + frame.size.width > canvas.width || frame.top + frame.size.height > canvas.height)
-    throw DataError(fmt::format("WebP picture of {} x {} at ({}, {}), outside of the canvas of {} x {}",
-                                frame.size.width, frame.size.height, frame.left, frame.top, canvas.width,
-                                canvas.height));
 }
 
 WebpFrame webp_frame(Bytes bytes) {
@@ -245,7 +233,11 @@ WebpFrame webp_frame(Bytes bytes) {
     at = chunk.end;
   }
   if (frame.bitstream.empty()) throw DataError("WebP without a picture");
-  check_frame(frame);
+  const PixelSize canvas = frame.header.stored;
+  if (frame.left + frame.size.width > canvas.width || frame.top + frame.size.height > canvas.height)
+    throw DataError(fmt::format("WebP picture of {} x {} at ({}, {}), outside of the canvas of {} x {}",
+                                frame.size.width, frame.size.height, frame.left, frame.top, canvas.width,
+                                canvas.height));
   return frame;
 }
 

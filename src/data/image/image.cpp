@@ -58,7 +58,7 @@ double bicubic(double x) {
   return 0;
 }
 
-// Four neighbouring pixels of kRows rows are multiplied at once: lane 4 * pixel + channel; the lanes of the fourth
+// Four neighbouring pixels of kRows rows are multiplied at once: element 4 * pixel + channel; those of the fourth
 // channel are not used. Reads up to 16 bytes after the last pixel.
 BRAID_FOR_EACH_PROCESSOR void resize_rows(const std::uint8_t* const (&from)[kRows], const ResizeWeights& weights,
                                           std::uint8_t* const (&to)[kRows]) {
@@ -139,18 +139,6 @@ Image with_height(const Image& image, int height, ResizeFilter filter) {
   return result;
 }
 
-// The first result is rounded to 8 bits, so the order shows in the pixels. Pillow 13 begins with the columns if that
-// removes many rows; earlier versions always begin with the rows.
-bool is_vertical_first(PixelSize from, PixelSize to) {
-  return to.height < from.height && from.height - to.height > 2 * (from.width - to.width);
-}
-
-Image copy_of(const Image& image) {
-  Image copy(image.size());
-  std::memcpy(copy.pixels().data(), image.pixels().data(), image.byte_count());
-  return copy;
-}
-
 // --- patches and tiles
 
 // `patch` may be a constant, for which the compiler makes faster code.
@@ -181,32 +169,10 @@ std::vector<CellGrid> grids_of(int max_tiles) {
   return grids;
 }
 
-double aspect_of(int width, int height) { return static_cast<double>(width) / height; }
-
-// Grids such as 1 x 1 and 2 x 2 have the same aspect: the larger is taken if the image fills half of it.
-CellGrid closest_aspect(PixelSize image, double tile_area, const std::vector<CellGrid>& grids) {
-  const double aspect = aspect_of(image.width, image.height);
-  double least = std::numeric_limits<double>::infinity();
-  CellGrid best = grids.front();
-  for (const CellGrid& grid : grids) {
-    const double difference = std::fabs(aspect - aspect_of(grid.columns, grid.rows));
-    const double area = tile_area * static_cast<double>(grid.cells());
-    if (difference < least || (difference == least && static_cast<double>(image.pixels()) > 0.5 * area)) best = grid;
-    least = std::min(least, difference);
-  }
-  return best;
-}
-
-int lowered(int max_tiles) {
-  for (const int lower : {8, 6, 4, 2})
-    if (lower < max_tiles) return lower;
-  return 1;
-}
-
 // The steps of dynamic resolution are those of the public multimodal training example of Megatron-LM, including their
 // rounding.
 
-// In patches. Doubles, because the steps scale by real factors.
+// The sides of an image in patches: doubles, because the steps scale by real factors.
 struct Sides {
   double width, height;
   double patches() const { return width * height; }
@@ -317,10 +283,17 @@ ResizeWeights resize_weights(ResizeFilter filter, int inputs, int outputs) {
 Image resize(const Image& image, PixelSize size, ResizeFilter filter) {
   BRAID_CHECK(size.width > 0 && size.height > 0, "{} x {}", size.width, size.height);
   const PixelSize from = image.size();
-  if (size == from) return copy_of(image);
+  if (size == from) {
+    Image copy(size);
+    std::memcpy(copy.pixels().data(), image.pixels().data(), image.byte_count());
+    return copy;
+  }
   if (size.height == from.height) return with_width(image, size.width, filter);
   if (size.width == from.width) return with_height(image, size.height, filter);
-  if (is_vertical_first(from, size)) return with_width(with_height(image, size.height, filter), size.width, filter);
+  // The first result is rounded to 8 bits, so the order shows in the pixels. Pillow 13 begins with the columns if that
+  // removes many rows; earlier versions always begin with the rows.
+  if (size.height < from.height && from.height - size.height > 2 * (from.width - size.width))
+    return with_width(with_height(image, size.height, filter), size.width, filter);
   return with_height(with_width(image, size.width, filter), size.height, filter);
 }
 
@@ -333,10 +306,6 @@ void cut_patches(const Image& image, int patch, std::span<std::uint8_t> rows) {
   for (int top = 0; top < height; top += patch)
     for (int left = 0; left < width; left += patch, to += std::ptrdiff_t{3} * patch * patch)
       cut_patch(image.row(top) + std::size_t{3} * left, image.row_bytes(), patch, to);
-}
-
-std::int64_t embedding_count(const CellGrid& patches, bool pixel_shuffle) {
-  return pixel_shuffle ? patches.cells() / 4 : patches.cells();
 }
 
 CellGrid fit_patches(PixelSize image, std::int64_t budget, const DynamicResolutionConfig& config) {
@@ -383,26 +352,35 @@ std::vector<CellGrid> fit_images(const std::vector<PixelSize>& images, std::int6
 
 CellGrid choose_tiles(PixelSize image, const TilingConfig& config) {
   BRAID_CHECK(config.max_tiles >= 1 && config.tile >= 1, "{} tiles of {}", config.max_tiles, config.tile);
-  const std::vector<CellGrid> grids = grids_of(config.max_tiles);
-  const double tile_area = static_cast<double>(config.tile) * config.tile;
-  return closest_aspect(image, tile_area, grids);
-}
-
-std::int64_t tile_count(const CellGrid& tiles, const TilingConfig& config) {
-  return tiles.cells() + (config.thumbnail && tiles.cells() != 1 ? 1 : 0);
+  const auto aspect_of = [](int width, int height) { return static_cast<double>(width) / height; };
+  const double aspect = aspect_of(image.width, image.height),
+               tile_area = static_cast<double>(config.tile) * config.tile;
+  double least = std::numeric_limits<double>::infinity();
+  CellGrid best = {1, 1};
+  // Grids such as 1 x 1 and 2 x 2 have the same aspect: the larger is taken if the image fills half of it.
+  for (const CellGrid& grid : grids_of(config.max_tiles)) {
+    const double difference = std::fabs(aspect - aspect_of(grid.columns, grid.rows));
+    const double area = tile_area * static_cast<double>(grid.cells());
+    if (difference < least || (difference == least && static_cast<double>(image.pixels()) > 0.5 * area)) best = grid;
+    least = std::min(least, difference);
+  }
+  return best;
 }
 
 std::vector<CellGrid> fit_tiles(const std::vector<PixelSize>& images, std::int64_t embeddings,
                                 std::int64_t embeddings_per_tile, TilingConfig config) {
-  for (;; config.max_tiles = lowered(config.max_tiles)) {
-    std::vector<CellGrid> grids;
+  std::vector<CellGrid> grids;
+  for (const int most : {config.max_tiles, 8, 6, 4, 2, 1}) {
+    config.max_tiles = std::min(config.max_tiles, most);
+    grids.clear();
     std::int64_t tiles = 0;
     for (const PixelSize& image : images) {
       grids.push_back(choose_tiles(image, config));
       tiles += tile_count(grids.back(), config);
     }
-    if (tiles * embeddings_per_tile <= embeddings || config.max_tiles == 1) return grids;
+    if (tiles * embeddings_per_tile <= embeddings) break;
   }
+  return grids;
 }
 
 Image cut_tile(const Image& resized, int tile, int column, int row) {

@@ -93,7 +93,9 @@ struct CellGrid {
 void cut_patches(const Image& image, int patch, std::span<std::uint8_t> rows);
 
 // How many embeddings the language model receives for one image or tile. A pixel shuffle joins 2 x 2 patches.
-std::int64_t embedding_count(const CellGrid& patches, bool pixel_shuffle);
+inline std::int64_t embedding_count(const CellGrid& patches, bool pixel_shuffle) {
+  return pixel_shuffle ? patches.cells() / 4 : patches.cells();
+}
 
 struct DynamicResolutionConfig {
   int patch = 16;                // pixels per side
@@ -120,7 +122,9 @@ struct TilingConfig {
 CellGrid choose_tiles(PixelSize image, const TilingConfig& config);
 
 // With the thumbnail.
-std::int64_t tile_count(const CellGrid& tiles, const TilingConfig& config);
+inline std::int64_t tile_count(const CellGrid& tiles, const TilingConfig& config) {
+  return tiles.cells() + (config.thumbnail && tiles.cells() != 1 ? 1 : 0);
+}
 
 // The tiles of all images of a sample that has room for `embeddings`; each tile takes `embeddings_per_tile`. While
 // they do not fit, max_tiles is lowered (to 8, 6, 4, 2, 1) for all images; with 1 the result is returned in any case.

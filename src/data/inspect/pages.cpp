@@ -79,19 +79,13 @@ std::string picture_html(const SamplePart& picture, const std::vector<MediaPlan>
 // The text of a token alone. Tokens that are parts of a character have none, and are shown as in the vocabulary.
 std::string token_text(const Tokenizer& tokenizer, int id) {
   const std::string name = tokenizer.token(id).value_or("");
-  if (const std::string mark = "\u2581"; name.find(mark) != name.npos) {  // sentencepiece's space
-    std::string text = name;
-    for (std::size_t at; (at = text.find(mark)) != text.npos;) text.replace(at, mark.size(), " ");
-    return text;
-  }
+  if (const char* space = "\u2581"; name.find(space) != name.npos) return replace_text(name, space, " ");
   const std::string text = tokenizer.decode({id});
   return text.empty() || text.find("\ufffd") != text.npos ? name : text;
 }
 
 std::string token_html(const Tokenizer& tokenizer, int id, bool is_predicted) {
-  std::string text = html_text(token_text(tokenizer, id));
-  for (std::size_t at = 0; (at = text.find('\n', at)) != text.npos; at += std::string("↵\n").size())
-    text.replace(at, 1, "↵\n");
+  const std::string text = replace_text(html_text(token_text(tokenizer, id)), "\n", "↵\n");
   return fmt::format("<span{} title=\"{}{}\">{}</span>", is_predicted ? " class=t" : "", id,
                      is_predicted ? ", predicted" : "", text);
 }
@@ -167,13 +161,6 @@ std::string histogram(std::string_view title, std::string_view unit, const Distr
   return html_histogram(title, note, unit, values.bars(kBars));
 }
 
-std::string data_set_table(const SurveyReport& report) {
-  std::vector<HtmlRow> rows;
-  for (const auto& [path, split, shards, samples] : report.data_sets)
-    rows.push_back({html_text(path), html_text(split), std::to_string(shards), std::to_string(samples)});
-  return "<h2>Data sets</h2>" + html_table({"path", "split", "shards", "samples"}, rows);
-}
-
 std::string count_table(const Survey& survey) {
   std::vector<HtmlRow> rows;
   const auto add = [&](const Survey::Counts& counts, const char* before, const char* after, const char* unit) {
@@ -206,9 +193,8 @@ std::vector<std::string> questions_of(const Conversation& conversation) {
   std::vector<std::string> questions;
   std::string before;
   for (const ChatTurn& turn : conversation.turns) {
-    for (std::size_t at; (at = before.find(kPictureTag)) != before.npos;) before.erase(at, kPictureTag.size());
     if (turn.role == "assistant" || turn.role.empty()) questions.emplace_back(strip_text(before, nullptr, true, true));
-    before = turn.text;
+    before = replace_text(turn.text, kPictureTag, "");
   }
   return questions;
 }
@@ -259,8 +245,8 @@ void add_answers(const LaneSet& set, const ReadSample& sample, std::span<const i
 std::string cell(const std::string& text) {
   constexpr int kWidth = 40;
   std::string line = visible_text(with_valid_utf8(text));
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::ranges::replace_if(
+      line, [](char c) { return c == '\n' || c == '\t'; }, ' ');
   std::string_view rest = line;
   for (int i = 0; i < kWidth && !rest.empty(); ++i) take_character(rest);
   return rest.empty() ? line : line.substr(0, line.size() - rest.size()) + "...";
@@ -314,7 +300,11 @@ std::string survey_page(const SurveyReport& report, const std::vector<std::strin
                      histogram("Embeddings per picture", "embeddings", survey.embeddings) +
                      histogram("Width of pictures", "pixels", survey.widths) +
                      histogram("Height of pictures", "pixels", survey.heights) + "</div>\n";
-  body += data_set_table(report) + count_table(survey) + damaged_table(survey);
+  std::vector<HtmlRow> sets;
+  for (const auto& [path, split, shards, count] : report.data_sets)
+    sets.push_back({html_text(path), html_text(split), std::to_string(shards), std::to_string(count)});
+  body += "<h2>Data sets</h2>" + html_table({"path", "split", "shards", "samples"}, sets) + count_table(survey) +
+          damaged_table(survey);
   body +=
       "<h2>Samples</h2>\n<p><span class=t>Coloured</span> tokens are predicted; the others are context. Point at a "
       "token for its id. Lines on a picture show the patches or tiles that the encoder sees.</p>\n";

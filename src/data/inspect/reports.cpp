@@ -80,17 +80,14 @@ std::string show_cut(std::int64_t samples) {
   return samples == 0 ? "" : fmt::format("cut: {} longer than a sequence\n", counted(samples, "sample"));
 }
 
-Json media_json(const MediaPlan& media) {
-  return {{"picture", media.picture},
-          {"width", media.resized.width},
-          {"height", media.resized.height},
-          {"extent", {media.patches.rows, media.patches.columns}},
-          {"embeddings", media.embeddings}};
-}
-
 Json sample_json(const ReadSample& sample) {
   Json media = Json::array();
-  for (const MediaPlan& input : sample.tokens.media) media.push_back(media_json(input));
+  for (const MediaPlan& input : sample.tokens.media)
+    media.push_back({{"picture", input.picture},
+                     {"width", input.resized.width},
+                     {"height", input.resized.height},
+                     {"extent", {input.patches.rows, input.patches.columns}},
+                     {"embeddings", input.embeddings}});
   return {{"shard", with_valid_utf8(sample.shard->name)},
           {"key", with_valid_utf8(sample.key)},
           {"length", sample.tokens.ids.size()},
@@ -211,7 +208,7 @@ class Surveyor {
     if (std::ssize(held_) >= sources_.loader.packing_buffer.value_or(1)) pack();
   }
 
-  // As training would, with samples in this order.
+  // Packs the held samples as training would pack them in this order.
   void pack() {
     if (held_.empty()) return;
     survey_.sequences += std::ssize(make_packs(held_, sources_.sequences->capacity(), sources_.loader.packing));
@@ -280,60 +277,44 @@ void decode_pictures(const LaneSet& set, const std::vector<Pack>& packs, std::ve
 
 enum Phase { Reading, Parsing, Headers, Tokenizing, Decoding, Resizing, Packing };
 
-class PhaseMeter {
- public:
-  explicit PhaseMeter(const LaneSet& set) : set_(set) {}
-
-  void add(const SampleRef& ref) {
-    Stopwatch watch;
-    const auto lap = [&](Phase phase, double known = 0) { seconds(phase) += std::max(watch.lap() - known, 0.0); };
-    const Sample sample = set_.reader.read(ref);
-    lap(Reading);
-    Conversation conversation = read_conversation(sample, set_.blend->leaves[ref.leaf].spec, set_.options.data.fields);
-    lap(Parsing);
-    const std::vector<SamplePart> pictures = conversation.pictures;
-    for (const SamplePart& picture : pictures) read_header(picture.file(), picture.name);
-    const double headers = watch.lap();
-    seconds(Headers) += headers;
-    TokenSequence tokens = set_.sequences.encode(std::move(conversation));
-    const bool is_used = is_usable(set_.sequences.fit(tokens));
-    lap(Tokenizing, headers);  // reads the headers again
-    if (!is_used) return;
-    for (const auto inputs : by_picture(tokens.media)) {
-      const PictureConfig& config = set_.options.data.pictures;
-      const int patch = set_.options.vision->patch;
-      watch.lap();
-      const Image decoded = decode_for(pictures[inputs.front().picture], inputs, config);
-      lap(Decoding);
-      rows_.resize(static_cast<std::size_t>(patches_of(inputs) * 3 * patch * patch));
-      result.patches += patches_of(inputs);
-      write_patches(decoded, inputs, config, patch, rows_);
-      lap(Resizing);
-    }
-    lengths_.push_back(std::ssize(tokens.ids));
-    result.tokens += lengths_.back();
-    if (std::ssize(lengths_) < set_.options.loader.packing_buffer.value_or(1)) return;
+// Adds the phases of one sample. `lengths`: of samples to pack; `rows`: for their patches.
+void add_phases(const LaneSet& set, const SampleRef& ref, std::vector<std::int64_t>& lengths,
+                std::vector<std::uint8_t>& rows, LoadPhases& result) {
+  Stopwatch watch;
+  const auto lap = [&](Phase phase, double known = 0) {
+    result.phases[phase].seconds += std::max(watch.lap() - known, 0.0);
+  };
+  const Sample sample = set.reader.read(ref);
+  lap(Reading);
+  Conversation conversation = read_conversation(sample, set.blend->leaves[ref.leaf].spec, set.options.data.fields);
+  lap(Parsing);
+  const std::vector<SamplePart> pictures = conversation.pictures;
+  for (const SamplePart& picture : pictures) read_header(picture.file(), picture.name);
+  const double headers = watch.lap();
+  result.phases[Headers].seconds += headers;
+  TokenSequence tokens = set.sequences.encode(std::move(conversation));
+  const bool is_used = is_usable(set.sequences.fit(tokens));
+  lap(Tokenizing, headers);  // reads the headers again
+  if (!is_used) return;
+  for (const auto inputs : by_picture(tokens.media)) {
+    const PictureConfig& config = set.options.data.pictures;
+    const int patch = set.options.vision->patch;
     watch.lap();
-    make_packs(lengths_, set_.sequences.capacity(), set_.options.loader.packing);
-    lap(Packing);
-    lengths_.clear();
+    const Image decoded = decode_for(pictures[inputs.front().picture], inputs, config);
+    lap(Decoding);
+    rows.resize(static_cast<std::size_t>(patches_of(inputs) * 3 * patch * patch));
+    result.patches += patches_of(inputs);
+    write_patches(decoded, inputs, config, patch, rows);
+    lap(Resizing);
   }
-
-  LoadPhases result = {.phases = {{"reading"},
-                                  {"parsing"},
-                                  {"picture headers"},
-                                  {"tokenizing"},
-                                  {.name = "decoding", .of_pictures = true},
-                                  {.name = "resizing", .of_pictures = true},
-                                  {"packing"}}};
-
- private:
-  double& seconds(Phase phase) { return result.phases[phase].seconds; }
-
-  const LaneSet& set_;
-  std::vector<std::int64_t> lengths_{};
-  std::vector<std::uint8_t> rows_{};
-};
+  lengths.push_back(std::ssize(tokens.ids));
+  result.tokens += lengths.back();
+  if (std::ssize(lengths) < set.options.loader.packing_buffer.value_or(1)) return;
+  watch.lap();
+  make_packs(lengths, set.sequences.capacity(), set.options.loader.packing);
+  lap(Packing);
+  lengths.clear();
+}
 
 }  // namespace
 
@@ -581,18 +562,26 @@ LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, WorkerP
 
 LoadPhases measure_phases(const LaneSet& set, double seconds) {
   Lane lane(set.blend, set.order(), 0);
-  PhaseMeter meter(set);
+  LoadPhases result = {.phases = {{"reading"},
+                                  {"parsing"},
+                                  {"picture headers"},
+                                  {"tokenizing"},
+                                  {.name = "decoding", .of_pictures = true},
+                                  {.name = "resizing", .of_pictures = true},
+                                  {"packing"}}};
+  std::vector<std::int64_t> lengths;
+  std::vector<std::uint8_t> rows;
   Stopwatch watch;
   for (double elapsed = 0; elapsed < seconds; elapsed += watch.lap()) {
     const auto ref = lane.next();
     if (!ref) break;
     try {
-      meter.add(*ref);
+      add_phases(set, *ref, lengths, rows, result);
     } catch (const DataError& e) {
       set.bad->add(set.reader.data_of(*ref), *ref, set.reader.name_of(*ref), e.what());
     }
   }
-  return meter.result;
+  return result;
 }
 
 }  // namespace braid

@@ -87,20 +87,13 @@ void check_range(std::vector<Problem>& problems, const std::string& key, std::in
         {fmt::format("{}={} must be at most {}", key, value, most), key, fmt::format("use {} or less", most)});
 }
 
-// strptime() also takes fewer digits, and spaces.
-bool has_form_of_date(std::string_view text) {
-  constexpr std::string_view kForm = "0000-00-00";
-  return std::equal(text.begin(), text.end(), kForm.begin(), kForm.end(),
-                    [](char c, char form) { return form == '-' ? c == '-' : c >= '0' && c <= '9'; });
-}
-
 }  // namespace
 
 std::optional<std::tm> time_of_date(const std::string& date) {
   if (date.empty()) return local_time();
   std::tm time{};
-  const char* end = strptime(date.c_str(), "%Y-%m-%d", &time);
-  if (!has_form_of_date(date) || !end || *end != '\0') return std::nullopt;
+  const char* end = strptime(date.c_str(), "%Y-%m-%d", &time);  // which also takes fewer digits, and spaces
+  if (date.size() != 10 || date.find(' ') != date.npos || !end || *end != '\0') return std::nullopt;
   std::tm real = time;
   real.tm_isdst = -1;
   if (std::mktime(&real) == -1 || real.tm_mday != time.tm_mday) return std::nullopt;  // 30 February

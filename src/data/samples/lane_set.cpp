@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/strings.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "data/shards/lane.h"
 
 namespace braid {
@@ -406,10 +406,6 @@ PackLane::PackLane(const LaneSet& set, WorkerPool& pool, const OrderConfig& orde
 void add_picture_jobs(const ReadSample& sample, std::vector<PictureJob>& jobs) {
   for (const auto inputs : by_picture(sample.tokens.media))
     jobs.push_back({&sample, inputs, patches_of(jobs), patches_of(inputs)});
-}
-
-std::int64_t patches_of(const std::vector<PictureJob>& jobs) {
-  return jobs.empty() ? 0 : jobs.back().first_patch + jobs.back().patches;
 }
 
 bool decode_into(std::span<std::uint8_t> rows, const PictureJob& job, const LaneSet& set) {

@@ -162,7 +162,9 @@ struct PictureJob {
 
 // The patches of a sample follow those of the jobs before it.
 void add_picture_jobs(const ReadSample& sample, std::vector<PictureJob>& jobs);
-std::int64_t patches_of(const std::vector<PictureJob>& jobs);
+inline std::int64_t patches_of(const std::vector<PictureJob>& jobs) {
+  return jobs.empty() ? 0 : jobs.back().first_patch + jobs.back().patches;
+}
 
 // Writes the picture's patches into `rows`, [patches of all jobs, 3 * patch * patch]. A picture whose header is fine
 // may still be damaged: then its rows become zeros and the sample is reported. Returns whether it is fine.

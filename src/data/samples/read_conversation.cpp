@@ -27,7 +27,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// In lower case.
+// The extension in lower case.
 std::string last_extension(std::string_view part) {
   std::string extension(part.substr(part.rfind('.') + 1));
   for (char& c : extension)
@@ -142,7 +142,7 @@ std::size_t count_tags(std::string_view text) {
   return count;
 }
 
-// For pictures whose place the texts do not say.
+// Tags for pictures whose place the texts do not say.
 std::string tags(std::size_t count) {
   std::string tags;
   for (std::size_t i = 0; i < count; ++i) tags += std::string(kPictureTag) + "\n";
@@ -340,7 +340,7 @@ class ConversationBuilder {
     if (!contains(conversation_.unused, name)) conversation_.unused.push_back(name);
   }
 
-  // of pictures, in the texts
+  // How many places of pictures the texts have.
   std::size_t places_so_far() const {
     std::size_t places = 0;
     for (const ChatTurn& turn : conversation_.turns) places += count_tags(turn.text);

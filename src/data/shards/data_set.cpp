@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/shards/document.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "data/shards/shard.h"
 
 namespace braid {
@@ -355,15 +355,6 @@ const char* const kMapInstead =
     "map the parts declaratively: write `field_map: {image: jpg, caption: json[text]}` with a `sample_type` here, or "
     "set data.fields in the recipe";
 
-std::string class_name(const DocumentNode& node, SampleSpec& spec) {
-  const std::string module = node.at("__module__").text(), name = node.at("__class__").text();
-  if (module != "megatron.energon" && !module.starts_with("megatron.energon."))
-    spec.needs_python = Problem{
-        fmt::format("the class {} of the Python module {} defines the samples", in_quotes(name), in_quotes(module)),
-        node.where(), kMapInstead};
-  return name;
-}
-
 void read_part_filter(const DocumentNode& filter, SampleSpec& spec) {
   if (filter.json().is_string()) {
     spec.needs_python = Problem{fmt::format("the Python function {} chooses the parts", in_quotes(filter.text())),
@@ -611,7 +602,13 @@ SampleSpec read_sample_spec(const std::string& data_set, const std::optional<std
                     "parallel_shard_iters", "max_samples_per_sequence"});
   SampleSpec spec{.file = path};
   const bool has_class = root.find("__class__").has_value();
-  spec.sample_type = class_name(has_class ? root : root.at("sample_type"), spec);
+  const DocumentNode type = has_class ? root : root.at("sample_type");
+  const std::string module = type.at("__module__").text();
+  spec.sample_type = type.at("__class__").text();
+  if (module != "megatron.energon" && !module.starts_with("megatron.energon."))
+    spec.needs_python = Problem{fmt::format("the class {} of the Python module {} defines the samples",
+                                            in_quotes(spec.sample_type), in_quotes(module)),
+                                type.where(), kMapInstead};
   const bool is_crude = has_class && spec.sample_type == "CrudeWebdataset";
   if (has_class && spec.sample_type.ends_with(kTypedSuffix))
     spec.sample_type = spec.sample_type.substr(0, spec.sample_type.size() - kTypedSuffix.size()) + "Sample";

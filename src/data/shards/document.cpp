@@ -189,7 +189,7 @@ class BraceExpander {
                     [&](std::int64_t at) { return std::string(1, kLetters[at]); });
   }
 
-  // From first to last; only the size of the step matters.
+  // The numbers from first to last; only the size of the step matters, not its sign.
   Words sequence(std::int64_t first, std::int64_t last, std::int64_t step, const auto& word_of) const {
     for (const std::int64_t number : {first, last, step})  // sums of such numbers cannot overflow
       if (number < -INT32_MAX || number > INT32_MAX) fail("a number is too large");
@@ -261,10 +261,6 @@ void DocumentNode::expect_keys(const std::vector<std::string>& known) const {
     fail(fmt::format("unknown key {}", in_quotes(key)),
          meant ? fmt::format("did you mean `{}`?", *meant) : fmt::format("known keys: {}", joined(known, ", ")));
   }
-}
-
-DocumentNode DocumentNode::member(std::string_view key, const Json& value) const {
-  return {{value_, &value}, file_, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key)};
 }
 
 DocumentNode DocumentNode::at(std::string_view key) const {

@@ -48,7 +48,9 @@ class DocumentNode {
 
  private:
   void expect_object() const;
-  DocumentNode member(std::string_view key, const Json& value) const;
+  DocumentNode member(std::string_view key, const Json& value) const {
+    return {{value_, &value}, file_, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key)};
+  }
 
   std::shared_ptr<const Json> value_;  // keeps the whole document
   std::string file_, path_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -14,7 +15,7 @@
 #include "base/strings.h"
 #include "base/worker_pool.h"
 #include "data/shards/data_set.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 
 namespace braid {
 namespace {
@@ -26,18 +27,15 @@ constexpr std::size_t kChecksumBytes = 4;
 
 std::string checksum_of(std::string_view bytes) {
   const std::uint32_t value = crc32c(std::as_bytes(std::span(bytes)));
-  std::string text;
-  for (std::size_t i = 0; i < kChecksumBytes; ++i) text += static_cast<char>(value >> (8 * i));
-  return text;
+  return {reinterpret_cast<const char*>(&value), kChecksumBytes};
 }
 
 std::string from_hex(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-    const std::size_t high = kDigits.find(text[i]), low = kDigits.find(text[i + 1]);
-    if (high == kDigits.npos || low == kDigits.npos) throw DataError("the state of a data lane is damaged");
-    bytes += static_cast<char>(high << 4 | low);
+  for (const char* at = text.data(); at + 1 < text.data() + text.size(); at += 2) {
+    unsigned char byte = 0;
+    if (std::from_chars(at, at + 2, byte, 16).ptr != at + 2) throw DataError("the state of a data lane is damaged");
+    bytes += static_cast<char>(byte);
   }
   return bytes;
 }

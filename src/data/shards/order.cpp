@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "data/shards/lane.h"
 
 namespace braid {
@@ -14,10 +14,10 @@ bool has_weight(const std::vector<float>& weights) {
   return std::ranges::any_of(weights, [](float weight) { return weight > 0; });
 }
 
-void serialize_draws(StreamState& state, Draws& draws) {
-  std::uint64_t words = draws.words();
-  state.number(words, Draws::kMaxWords);
-  if (state.reads()) draws.skip_to(words);
+void serialize_random(StreamState& state, EnergonRandom& random) {
+  std::uint64_t words = random.words();
+  state.number(words, EnergonRandom::kMaxWords);
+  if (state.reads()) random.skip_to(words);
 }
 
 class LeafStream : public SampleStream {
@@ -27,7 +27,7 @@ class LeafStream : public SampleStream {
                      options.borders.empty() ? 0 : options.borders.back() - options.borders.front()),
         data_(std::move(data)),
         options_(std::move(options)),
-        draws_(options_.seed),
+        random_(options_.seed),
         cursors_(options_.parallel),
         weights_(options_.parallel) {
     BRAID_CHECK(options_.shuffle_epochs || options_.parallel == 1, "{} parallel slices without shuffling",
@@ -37,13 +37,13 @@ class LeafStream : public SampleStream {
       const std::int64_t sample = data_->starts[excluded.first] + excluded.second;
       return sample >= options_.borders.front() && sample < options_.borders.back();
     };
-    // A stream that draws for ever would never find a sample.
+    // A stream would search for ever and never find a sample.
     if (std::ranges::count_if(data_->excluded, is_own) == samples)
       throw ConfigError(
           {fmt::format("split.yaml of '{}' excludes all {} of a worker", data_->path, counted(samples, "sample")), "",
            "use fewer workers or exclude less"});
     const auto epochs = static_cast<std::uint64_t>(std::max<std::int64_t>(options_.shuffle_epochs.value_or(1), 1));
-    if (options_.borders.size() > Draws::kMaxPermutation / epochs)
+    if (options_.borders.size() > EnergonRandom::kMaxPermutation / epochs)
       throw ConfigError(
           {fmt::format("{} slices of '{}' shuffled over {} epochs are too many", slices(), data_->path, epochs), "",
            "use a larger max_samples_per_sequence or a smaller shuffle_over_epochs_multiplier"});
@@ -64,13 +64,13 @@ class LeafStream : public SampleStream {
   }
 
   void serialize(StreamState& state) override {
-    std::uint64_t words = draws_.words();
-    state.number(words, Draws::kMaxWords);
+    std::uint64_t words = random_.words();
+    state.number(words, EnergonRandom::kMaxWords);
     state.number(epoch_, UINT64_MAX);
     state.number(in_epoch_, has_samples);
     if (state.reads()) std::ranges::fill(weights_, 0);
     if (in_epoch_) serialize_cursors(state, words);
-    if (state.reads()) draws_.skip_to(words);
+    if (state.reads()) random_.skip_to(words);
   }
 
  private:
@@ -80,27 +80,27 @@ class LeafStream : public SampleStream {
   };
 
   std::uint32_t slices() const { return static_cast<std::uint32_t>(options_.borders.size()) - 1; }
-  std::uint32_t any_slice() { return static_cast<std::uint32_t>(draws_.below(slices())); }
+  std::uint32_t any_slice() { return static_cast<std::uint32_t>(random_.below(slices())); }
 
   // The slices in the order in which they are opened.
-  std::vector<std::uint32_t> draw_order() {
+  std::vector<std::uint32_t> choose_order() {
     std::vector<std::uint32_t> order;
     if (!options_.shuffle_epochs) {
       order.resize(slices());
       std::iota(order.begin(), order.end(), 0u);
     } else if (*options_.shuffle_epochs == -1) {
-      // With replacement: only those opened first; the others are drawn when they are opened.
+      // Slices are chosen with replacement: here those opened first, the others when they are opened.
       for (std::size_t i = 0; i < options_.parallel; ++i) order.push_back(any_slice());
     } else {
-      order = draws_.permutation(slices() * static_cast<std::uint32_t>(*options_.shuffle_epochs));
+      order = random_.permutation(slices() * static_cast<std::uint32_t>(*options_.shuffle_epochs));
       for (std::uint32_t& slice : order) slice %= slices();
     }
     return order;
   }
 
   void start_epoch() {
-    epoch_start_words_ = draws_.words();
-    order_ = draw_order();
+    epoch_start_words_ = random_.words();
+    order_ = choose_order();
     opened_ = 0;
     in_epoch_ = true;
     for (std::size_t i = 0; i < cursors_.size() && opened_ < order_.size(); ++i) open_slice(i, order_[opened_++]);
@@ -112,7 +112,7 @@ class LeafStream : public SampleStream {
   }
 
   std::int64_t take_sample() {
-    const std::size_t i = options_.shuffle_epochs ? draws_.choose(weights_) : 0;
+    const std::size_t i = options_.shuffle_epochs ? random_.choose(weights_) : 0;
     const std::int64_t sample = cursors_[i].sample++;
     if (cursors_[i].sample < options_.borders[cursors_[i].slice + 1]) return sample;
     if (opened_ < order_.size())
@@ -124,12 +124,12 @@ class LeafStream : public SampleStream {
     return sample;
   }
 
-  // `words`: of draws_, now.
+  // `words`: of random_, now.
   void serialize_cursors(StreamState& state, std::uint64_t words) {
     state.number(epoch_start_words_, words);
     if (state.reads()) {
-      draws_.skip_to(epoch_start_words_);
-      order_ = draw_order();
+      random_.skip_to(epoch_start_words_);
+      order_ = choose_order();
     }
     state.number(opened_, order_.size());
     for (std::size_t i = 0; i < cursors_.size(); ++i) {
@@ -146,8 +146,8 @@ class LeafStream : public SampleStream {
 
   const std::shared_ptr<const DataSet> data_;
   const LeafOptions options_;
-  Draws draws_;
-  std::uint64_t epoch_start_words_ = 0;  // of draws_, from which the order of slices can be drawn again
+  EnergonRandom random_;
+  std::uint64_t epoch_start_words_ = 0;  // of random_, from which the order of slices can be chosen again
   std::vector<std::uint32_t> order_{};   // of slices in this epoch
   std::size_t opened_ = 0;               // how many of them
   bool in_epoch_ = false;
@@ -223,7 +223,7 @@ class CombinedStream : public SampleStream {
 class BlendedStream : public CombinedStream {
  public:
   BlendedStream(std::vector<StreamPtr> inner, std::vector<float> weights, std::uint32_t seed)
-      : CombinedStream(std::move(inner)), initial_weights_(std::move(weights)), draws_(seed) {
+      : CombinedStream(std::move(inner)), initial_weights_(std::move(weights)), random_(seed) {
     for (std::size_t i = 0; i < initial_weights_.size(); ++i)
       if (!inner_[i]->has_samples) initial_weights_[i] = 0;
     weights_ = initial_weights_;
@@ -231,7 +231,7 @@ class BlendedStream : public CombinedStream {
 
   std::optional<SampleRef> next() override {
     while (has_weight(weights_)) {
-      const std::size_t chosen = draws_.choose(weights_);
+      const std::size_t chosen = random_.choose(weights_);
       if (const auto sample = inner_[chosen]->next()) return sample;
       weights_[chosen] = 0;
     }
@@ -240,7 +240,7 @@ class BlendedStream : public CombinedStream {
   }
 
   void serialize(StreamState& state) override {
-    serialize_draws(state, draws_);
+    serialize_random(state, random_);
     for (std::size_t i = 0; i < inner_.size(); ++i) {
       bool is_running = weights_[i] > 0;
       state.number(is_running, initial_weights_[i] > 0);
@@ -252,7 +252,7 @@ class BlendedStream : public CombinedStream {
  private:
   std::vector<float> initial_weights_;  // 0 where this worker has no samples
   std::vector<float> weights_{};        // 0 for streams that have ended
-  Draws draws_;
+  EnergonRandom random_;
 };
 
 // One stream after the other.
@@ -284,7 +284,7 @@ class ShuffledStream : public SampleStream {
         inner_(std::move(inner)),
         size_(size),
         blend_(std::move(blend)),
-        draws_(seed) {}
+        random_(seed) {}
 
   std::optional<SampleRef> next() override {
     while (held_.size() < size_ && !inner_ended_) {
@@ -297,15 +297,15 @@ class ShuffledStream : public SampleStream {
       inner_ended_ = false;
       return std::nullopt;
     }
-    // The order of those that stay matters to later draws.
-    const auto chosen = held_.begin() + draws_.below(held_.size());
+    // The order of those that stay matters to later choices.
+    const auto chosen = held_.begin() + random_.below(held_.size());
     const SampleRef sample = *chosen;
     held_.erase(chosen);
     return sample;
   }
 
   void serialize(StreamState& state) override {
-    serialize_draws(state, draws_);
+    serialize_random(state, random_);
     state.number(inner_ended_, 1);
     state.list(held_, size_, [&](SampleRef& ref) { braid::serialize(state, ref, *blend_); });
     inner_->serialize(state);
@@ -317,7 +317,7 @@ class ShuffledStream : public SampleStream {
   const std::shared_ptr<const Blend> blend_;
   std::vector<SampleRef> held_{};
   bool inner_ended_ = false;
-  Draws draws_;
+  EnergonRandom random_;
 };
 
 // Begins of the slices of a piece within one shard. Python's round() rounds halves to even, as nearbyint() does.
@@ -344,7 +344,7 @@ StreamPtr leaf_order(const std::shared_ptr<const Blend>& blend, std::uint32_t i,
   const auto longest = !config.is_training                  ? std::nullopt
                        : leaf.spec.max_samples_per_sequence ? leaf.spec.max_samples_per_sequence
                                                             : config.max_samples_per_sequence;
-  if (longest && (range.second - range.first) / *longest > Draws::kMaxPermutation)
+  if (longest && (range.second - range.first) / *longest > EnergonRandom::kMaxPermutation)
     throw ConfigError({fmt::format("'{}' has too many samples to read {} in a row", leaf.data.path, *longest), "",
                        "use a larger max_samples_per_sequence"});
   LeafOptions options{.leaf = i, .borders = slice_borders(range, leaf.data.starts, longest)};

@@ -21,7 +21,7 @@
 #include "base/utf8.h"
 #include "data/shards/data_set.h"
 #include "data/shards/document.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "data/shards/shard.h"
 #include "formats/atomic_file.h"
 
@@ -135,15 +135,6 @@ constexpr const char* kCreateIndexes =
     "CREATE INDEX idx_sample_parts_full ON sample_parts(tar_file_id, sample_index, part_name, content_byte_offset, "
     "content_byte_size);";
 
-// A random UUID, version 4.
-std::string make_uuid() {
-  std::string hex = make_nonce();
-  hex[12] = '4';
-  hex[16] = "89ab"[hex[16] % 4];
-  return fmt::format("{}-{}-{}-{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4), hex.substr(16, 4),
-                     hex.substr(20, 12));
-}
-
 class KeyIndex {
  public:
   static constexpr bool kIsStored = true;
@@ -194,7 +185,11 @@ class KeyIndex {
     close();
     if (std::rename(temporary_path_.c_str(), path_.c_str()) != 0)
       throw_errno(fmt::format("cannot rename to '{}'", path_));
-    write_file(fs::path(path_).parent_path() / "index.uuid", make_uuid());
+    std::string uuid = make_nonce();  // of version 4
+    uuid[12] = '4';
+    uuid[16] = "89ab"[uuid[16] % 4];
+    for (const std::size_t end : {20, 16, 12, 8}) uuid.insert(end, "-");
+    write_file(fs::path(path_).parent_path() / "index.uuid", uuid);
   }
 
  private:

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
@@ -121,11 +121,7 @@ struct TarReader::Extensions {
   std::optional<std::uint64_t> pax_size{};
 };
 
-void TarReader::fail(const std::string& what) const {
-  throw DataError(fmt::format("'{}' is damaged at byte {}: {}", name_, offset_, what));
-}
-
-// Of the member whose header is at offset_.
+// Throws if the content of the member at offset_ reaches beyond the archive.
 void TarReader::check_content(std::uint64_t size) const {
   const std::uint64_t offset = offset_ + kTarBlock;
   if (offset > archive_.end || archive_.end - offset < size)

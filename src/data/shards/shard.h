@@ -65,7 +65,9 @@ class TarReader {
   void check_content(std::uint64_t size) const;
   void read_pax(std::string_view records, bool is_global, Extensions& extensions) const;
   TarMember finish_member(std::string_view header, const Extensions& extensions);
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(fmt::format("'{}' is damaged at byte {}: {}", name_, offset_, what));
+  }
 
   TarBytes archive_;
   std::string name_;

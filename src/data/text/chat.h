@@ -30,7 +30,9 @@ struct TemplateText {
 
   void append(const TemplateText& other);
   TemplateText part(std::size_t begin, std::size_t size) const;
-  TemplateText part(std::string_view view) const;  // `view` lies in the text
+  TemplateText part(std::string_view view) const {  // that lies in the text
+    return part(static_cast<std::size_t>(view.data() - text.data()), view.size());
+  }
 };
 
 // The origin of texts in a field of a message, and back.

@@ -282,7 +282,7 @@ struct AddedToken {
   bool single_word = false, lstrip = false, rstrip = false, normalized = true, special = false;
 };
 
-// Without its id.
+// Reads all but the token's id.
 AddedToken read_token(const JsonPlace& place, const Steps<std::string>& normalizer) {
   AddedToken token;
   token.content = place["content"].string();
@@ -325,7 +325,7 @@ std::map<int, JsonPlace> tokens_by_id(const JsonPlace& place) {
   return by_id;
 }
 
-// By their first byte; the last one if two are equal.
+// Added tokens by their first byte. Of two equal ones the last counts.
 using Search = std::array<std::map<std::string_view, const AddedToken*>, 256>;
 
 // The longest token that a text begins with; null: none.

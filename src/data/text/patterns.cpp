@@ -93,7 +93,7 @@ class Translation {
     return *code;
   }
 
-  // Up to the closing brace, which is read, too.
+  // Reads what two braces enclose.
   std::string_view braced(const char* what) {
     const std::size_t close = rest_.find('}');
     if (!rest_.starts_with("{") || close == std::string_view::npos) refuse(fmt::format("{} without {{}}", what));
@@ -143,7 +143,7 @@ class Translation {
     CodeSet members;
     bool negated = false;
   };
-  // After its '['.
+  // Reads a class whose '[' has been read.
   Class bracketed() {
     constexpr int kMostOpenClasses = 100;  // each is a call of this function
     if (++open_classes_ > kMostOpenClasses) refuse("such deep nesting of classes");
@@ -555,7 +555,7 @@ struct Regex::Code {
     jit = pcre2_jit_compile(compiled.get(), PCRE2_JIT_COMPLETE) == 0;
   }
 
-  // In a text of so many bytes, as its kinds.
+  // Finds the next match from `place` on; `size` is the length of the text whose kinds these are, for messages.
   bool find(std::size_t size, const std::string& kinds, std::size_t place, pcre2_match_data* match) const {
     const PCRE2_SPTR bytes = bytes_of(kinds);
     int found = PCRE2_ERROR_JIT_STACKLIMIT;

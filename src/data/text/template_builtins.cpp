@@ -24,8 +24,7 @@ const std::vector<std::string> kTextMethods = {
     "upper",  "lower",        "title",        "capitalize", "find",       "join",   "count",  "splitlines",
     "format", "removeprefix", "removesuffix", "partition",  "rpartition", "isdigit"};
 const std::vector<std::string> kMapMethods = {"items", "keys", "values", "get"};
-constexpr int kDeepest = 1000;             // statements, expressions and macro calls inside each other
-constexpr std::size_t kScopeBytes = 1000;  // roughly what a scope and its variables take
+constexpr int kDeepest = 1000;  // statements, expressions and macro calls inside each other
 
 // A call of a filter, a test, a method or a function.
 struct Call {
@@ -58,7 +57,7 @@ TemplateList list_of(const TemplateText& text, const std::vector<std::string_vie
   return list;
 }
 
-// Of characters; it has no origins.
+// Joins characters into a text, which has no origins.
 TemplateValue text_of_all(TemplateState& state, const TemplateList& characters) {
   std::string text;
   for (const TemplateValue& character : characters) text += *character.string();
@@ -79,18 +78,6 @@ TemplateText indented(const Call& call, const TemplateText& text) {
     done += line.size() + 1;
   }
   return result;
-}
-
-std::int64_t to_integer(const TemplateValue& value) {
-  if (const std::string* text = value.string()) return parse_int64(strip_text(*text, nullptr, true, true)).value_or(0);
-  if (!value.is_number()) return 0;
-  const double number = value.number();
-  return std::abs(number) < 9e18 ? static_cast<std::int64_t>(number) : 0;
-}
-
-double to_float(const TemplateValue& value) {
-  if (const std::string* text = value.string()) return parse_double(strip_text(*text, nullptr, true, true)).value_or(0);
-  return value.is_number() ? value.number() : 0;
 }
 
 // tojson(ensure_ascii, indent, separators, sort_keys), as transformers defines it.
@@ -119,8 +106,13 @@ bool is_less(const TemplateValue& a, const TemplateValue& b, bool with_case, boo
 
 TemplateValue text_filter(const Call& call) {
   const auto& [state, name, self, arguments] = call;
-  if (name == "int") return to_integer(self);
-  if (name == "float") return to_float(self);
+  if (name == "int" || name == "float") {
+    const std::string digits(self.string() ? strip_text(*self.string(), nullptr, true, true) : "");
+    if (name == "int" && self.string()) return parse_int64(digits).value_or(0);
+    const double number = self.string() ? parse_double(digits).value_or(0) : self.is_number() ? self.number() : 0;
+    if (name == "float") return number;
+    return std::abs(number) < 9e18 ? static_cast<std::int64_t>(number) : std::int64_t{0};
+  }
   if (name == "tojson") return state.keep(to_json(self, json_style(call)));
   const TemplateText text = self.text();
   state.bytes(text.text.size());
@@ -243,7 +235,7 @@ TemplateValue text_method(const Call& call) {
     state.bytes(self.size());
     return state.keep(list_of(given, parts));
   };
-  // Of as many bytes.
+  // The changed text has as many bytes, so its origins stay.
   const auto with_case = [&](std::string changed) {
     return state.keep(TemplateText{std::move(changed), given.origins});
   };
@@ -367,26 +359,6 @@ void TemplateState::throw_exhausted(const char* what) {
   throw DataError(fmt::format("the template needs {}; it may be in an endless loop", what));
 }
 
-TemplateScope& TemplateState::scope(const TemplateScope* parent) {
-  bytes(kScopeBytes);
-  return scopes_.emplace_back(TemplateScope{.parent = parent});
-}
-
-TemplateValue TemplateState::keep(TemplateText text) {
-  bytes(text.text.size());
-  return TemplateValue(std::move(text));
-}
-
-TemplateValue TemplateState::keep(TemplateList items) {
-  bytes((items.size() + 1) * sizeof(TemplateValue));
-  return &lists_.emplace_back(std::move(items));
-}
-
-TemplateValue TemplateState::keep(TemplateMap items) {
-  bytes((items.items.size() + 1) * sizeof(TemplateValue));
-  return &maps_.emplace_back(std::move(items));
-}
-
 TemplateList TemplateState::items_of(const TemplateValue& value) {
   TemplateList items;
   if (const TemplateList* list = value.list()) {
@@ -476,10 +448,6 @@ TemplateFunction builtin_function(TemplateState& state, const std::string& name)
   return template_function([&state, name](const TemplateArguments& arguments) {
     return call_function({state, name, {}, arguments});
   });
-}
-
-TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run) {
-  return std::make_shared<const std::function<TemplateValue(const TemplateArguments&)>>(std::move(run));
 }
 
 TemplateValue call_value(const TemplateValue& function, const TemplateArguments& arguments) {

@@ -52,7 +52,7 @@ class TemplateValue {
   bool is() const {
     return std::holds_alternative<T>(data_);
   }
-  // Null: it is none.
+  // Each is null if the value is of another kind.
   const std::string* string() const { return get<std::string>(); }
   TemplateList* list() const { return is<TemplateList*>() ? std::get<TemplateList*>(data_) : nullptr; }
   TemplateMap* map() const { return is<TemplateMap*>() ? std::get<TemplateMap*>(data_) : nullptr; }
@@ -60,7 +60,7 @@ class TemplateValue {
   bool is_number() const { return is<bool>() || is<std::int64_t>() || is<double>(); }
   double number() const;  // of a number
   bool truth() const;
-  // Of a string; of other values, as Python's str() writes them.
+  // The text of a string, or what Python's str() writes for another value.
   TemplateText text() const;
   std::string type_name() const;  // for messages
 
@@ -84,8 +84,8 @@ struct TemplateMap {
 };
 
 // str() and repr() of Python. DataError if values are nested too deep, as in a circle.
-std::string to_text(const TemplateValue& value);
 std::string to_repr(const TemplateValue& value);
+inline std::string to_text(const TemplateValue& value) { return value.string() ? *value.string() : to_repr(value); }
 // The arguments of json.dumps.
 struct JsonStyle {
   int indent = -1;  // negative: one line
@@ -98,7 +98,7 @@ TemplateText to_json(const TemplateValue& value, const JsonStyle& style);
 const std::string& text_of(const TemplateValue& value, const std::string& user);
 std::int64_t integer_of(const TemplateValue& value, const std::string& user);
 
-// Of a call of a function, method or filter.
+// The arguments of a function, method or filter.
 struct TemplateArguments {
   std::vector<TemplateValue> positional{};
   std::vector<std::pair<std::string, TemplateValue>> named{};
@@ -159,10 +159,22 @@ class TemplateState {
 
   // These live until the end of the rendering, so that values and macros may refer to each other in circles. Their
   // memory counts.
-  TemplateScope& scope(const TemplateScope* parent);
-  TemplateValue keep(TemplateText text);
-  TemplateValue keep(TemplateList items);
-  TemplateValue keep(TemplateMap items);
+  TemplateScope& scope(const TemplateScope* parent) {
+    bytes(kScopeBytes);
+    return scopes_.emplace_back(TemplateScope{.parent = parent});
+  }
+  TemplateValue keep(TemplateText text) {
+    bytes(text.text.size());
+    return std::move(text);
+  }
+  TemplateValue keep(TemplateList items) {
+    bytes((items.size() + 1) * sizeof(TemplateValue));
+    return &lists_.emplace_back(std::move(items));
+  }
+  TemplateValue keep(TemplateMap items) {
+    bytes((items.items.size() + 1) * sizeof(TemplateValue));
+    return &maps_.emplace_back(std::move(items));
+  }
 
   // The values that a loop visits: items of a list, keys of a mapping, characters of a string.
   TemplateList items_of(const TemplateValue& value);
@@ -172,6 +184,7 @@ class TemplateState {
 
  private:
   [[noreturn]] static void throw_exhausted(const char* what);
+  static constexpr std::size_t kScopeBytes = 1000;  // roughly what a scope and its variables take
 
   std::int64_t steps_;
   std::size_t bytes_ = 128 << 20;
@@ -212,9 +225,11 @@ bool apply_test(TemplateState& state, const std::string& name, const TemplateVal
                 const TemplateArguments& arguments);
 TemplateValue call_value(const TemplateValue& function, const TemplateArguments& arguments);
 TemplateFunction builtin_function(TemplateState& state, const std::string& name);  // null: there is none
-TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run);
+inline TemplateFunction template_function(std::function<TemplateValue(const TemplateArguments&)> run) {
+  return std::make_shared<const std::function<TemplateValue(const TemplateArguments&)>>(std::move(run));
+}
 
-// A method too.
+// An item of a mapping, or a method.
 TemplateValue attribute_of(TemplateState& state, const TemplateValue& value, const std::string& name);
 TemplateValue item_of(TemplateState& state, const TemplateValue& value, const TemplateValue& index);
 // `bounds`: begin, end and step; none for those that are absent.

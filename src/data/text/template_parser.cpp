@@ -19,8 +19,7 @@ using Arguments = TemplatePart<TemplateArguments>;
 using Statement = TemplateStatement;
 using TokenKind = TemplateToken::Kind;
 
-constexpr int kDeepestStatement = 100;
-constexpr int kDeepest = 100;     // of brackets
+constexpr int kDeepest = 100;     // of statements, of brackets
 constexpr int kMostParts = 4000;  // of a tag: a + b + c + ... makes a tree as deep as it is long
 
 Value lookup(State& s, const Scope& innermost, const std::string& name) {
@@ -91,10 +90,11 @@ class Parser {
   Statement run() { return statements({}); }
 
  private:
-  TemplateDepth deeper_expression() {
-    if (expression_depth_ == kDeepest) refuse("expressions are nested too deep");
-    return TemplateDepth(expression_depth_);
+  TemplateDepth deeper(int& depth, const char* what) {
+    if (depth == kDeepest) refuse(what);
+    return TemplateDepth(depth);
   }
+  TemplateDepth deeper_expression() { return deeper(expression_depth_, "expressions are nested too deep"); }
 
   const TemplateToken& token() const { return tokens_[at_]; }
   TemplateToken take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
@@ -125,10 +125,9 @@ class Parser {
     throw DataError(fmt::format("{}, line {}: {}", name_, token().line, what));
   }
 
-  // Until a statement that begins with one of these words, which is left after its TagBegin.
+  // Reads statements up to a tag that begins with one of these words; the words remain to be read.
   Statement statements(const std::vector<std::string>& ends) {
-    if (statement_depth_ == kDeepestStatement) refuse("statements are nested too deep");
-    const TemplateDepth depth(statement_depth_);
+    const TemplateDepth depth = deeper(statement_depth_, "statements are nested too deep");
     std::vector<std::pair<int, Statement>> body;  // with their lines
     while (token().kind != TokenKind::End || !ends.empty()) {
       if (token().kind == TokenKind::End) refuse(fmt::format("{} is missing", ends.back()));
@@ -199,8 +198,7 @@ class Parser {
     const Statement body = statements({"elif", "else", "endif"});
     Statement otherwise;
     if (skip("elif")) {
-      if (statement_depth_ == kDeepestStatement) refuse("too many elif in a row");
-      const TemplateDepth depth(statement_depth_);
+      const TemplateDepth depth = deeper(statement_depth_, "too many elif in a row");
       otherwise = if_statement();
     } else {
       otherwise = else_or("endif");
@@ -210,7 +208,7 @@ class Parser {
     };
   }
 
-  // After "else", or with nothing to do after `end`.
+  // Reads the rest of a statement: what follows "else", or `end`, after which there is nothing to do.
   Statement else_or(const char* end) {
     if (take().text != end) return body_until(end);
     expect("%}");
@@ -355,7 +353,7 @@ class Parser {
     return value;
   }
 
-  // Also a, b, c.
+  // An expression, or a list without brackets: a, b, c.
   Expression tuple_expression() {
     std::vector<Expression> items = {expression()};
     if (!is(",")) return items[0];
@@ -534,7 +532,7 @@ class Parser {
     };
   }
 
-  // The rest of a list.
+  // Reads a list whose opening bracket has been read.
   Expression list(const char* close, std::vector<Expression> items = {}) {
     read_up_to(close, [&] { items.push_back(expression()); });
     return list_of(items);

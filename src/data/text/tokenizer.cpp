@@ -154,8 +154,6 @@ const std::string& JsonPlace::string() const {
   return value_->get_ref<const std::string&>();
 }
 
-std::string JsonPlace::string_or(const std::string& if_null) const { return is_null() ? if_null : string(); }
-
 bool JsonPlace::boolean_or(bool if_null) const {
   if (is_null()) return if_null;
   if (!value_->is_boolean()) expected("true or false");
@@ -168,27 +166,12 @@ std::int64_t JsonPlace::integer(std::int64_t least, std::int64_t most) const {
   return value_->get<std::int64_t>();
 }
 
-std::string JsonPlace::type() const { return (*this)["type"].string(); }
-
-void JsonPlace::refuse(const std::string& what) const { throw DataError(fmt::format("{} {}", path_, what)); }
-
 void JsonPlace::expected(const std::string& what) const {
   refuse(fmt::format("should be {}, not {}", what, shown(*value_)));
 }
 
-Tokenizer::Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
-                     std::string fingerprint)
-    : codec_(std::move(codec)),
-      settings_(std::move(settings)),
-      where_(std::move(where)),
-      fingerprint_(std::move(fingerprint)) {}
-
 std::vector<int> Tokenizer::encode(std::string_view text, bool add_special) const {
   return is_utf8(text) ? codec_->encode(text, add_special) : codec_->encode(with_valid_utf8(text), add_special);
-}
-
-std::string Tokenizer::decode(const std::vector<int>& ids, bool skip_special) const {
-  return codec_->decode(ids, skip_special);
 }
 
 bool Tokenizer::is_stop(int id) const {

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
+
 namespace braid {
 
 // Refuses nesting deeper than 64, since reading, copying and freeing JSON are recursive. `name` is for messages.
@@ -31,12 +33,12 @@ class JsonPlace {
   std::vector<JsonPlace> elements() const;        // of an array
 
   const std::string& string() const;
-  std::string string_or(const std::string& if_null) const;
+  std::string string_or(const std::string& if_null) const { return is_null() ? if_null : string(); }
   bool boolean_or(bool if_null) const;
   std::int64_t integer(std::int64_t least, std::int64_t most) const;
-  std::string type() const;  // the string at "type"
+  std::string type() const { return (*this)["type"].string(); }
 
-  [[noreturn]] void refuse(const std::string& what) const;
+  [[noreturn]] void refuse(const std::string& what) const { throw DataError(path_ + " " + what); }
   [[noreturn]] void expected(const std::string& what) const;
 
  private:
@@ -82,12 +84,18 @@ struct TokenizerSettings {
 class Tokenizer {
  public:
   Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
-            std::string fingerprint = {});
+            std::string fingerprint = {})
+      : codec_(std::move(codec)),
+        settings_(std::move(settings)),
+        where_(std::move(where)),
+        fingerprint_(std::move(fingerprint)) {}
 
   // Invalid UTF-8 is replaced as Python's errors="replace" does. May be called by several threads at a time.
   std::vector<int> encode(std::string_view text, bool add_special = false) const;
   // DataError for an id without a token.
-  std::string decode(const std::vector<int>& ids, bool skip_special = false) const;
+  std::string decode(const std::vector<int>& ids, bool skip_special = false) const {
+    return codec_->decode(ids, skip_special);
+  }
 
   std::optional<int> find(std::string_view token) const { return codec_->find(token); }
   std::optional<std::string> token(int id) const { return codec_->token(id); }

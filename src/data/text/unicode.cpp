@@ -126,11 +126,6 @@ CodeSet CodeSet::of(std::vector<std::uint32_t> codes) {
   return CodeSet(std::move(changes));
 }
 
-bool CodeSet::contains(std::uint32_t code) const {
-  return (std::upper_bound(changes_.begin(), changes_.end(), code) - changes_.begin()) % 2 == 1;
-}
-
-CodeSet CodeSet::operator~() const { return *this ^ CodeSet({0}); }
 CodeSet CodeSet::operator|(const CodeSet& other) const { return combined(*this, other, std::logical_or<bool>()); }
 CodeSet CodeSet::operator&(const CodeSet& other) const { return combined(*this, other, std::logical_and<bool>()); }
 CodeSet CodeSet::operator^(const CodeSet& other) const { return combined(*this, other, std::not_equal_to<bool>()); }

@@ -26,10 +26,12 @@ class CodeSet {
   static CodeSet range(std::uint32_t first, std::uint32_t last) { return CodeSet({first, last + 1}); }
   static CodeSet of(std::vector<std::uint32_t> codes);
 
-  bool contains(std::uint32_t code) const;
+  bool contains(std::uint32_t code) const {
+    return (std::upper_bound(changes_.begin(), changes_.end(), code) - changes_.begin()) % 2 == 1;
+  }
   const std::vector<std::uint32_t>& changes() const { return changes_; }
 
-  CodeSet operator~() const;
+  CodeSet operator~() const { return *this ^ CodeSet({0}); }
   CodeSet operator|(const CodeSet& other) const;
   CodeSet operator&(const CodeSet& other) const;
   CodeSet operator^(const CodeSet& other) const;  // in one of both

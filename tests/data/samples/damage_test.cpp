@@ -288,7 +288,7 @@ TEST_F(DamagedShard, IsNotContinuedWithoutASampleOfTheCheckpoint) {
   const auto position = [&] {
     ReplicaLanes lanes(std::make_shared<LaneSet>(options), {}, {});
     lanes.next(0);
-    return lanes.positions(0)[0].text;
+    return lanes.positions(0)[0].second;
   }();
   std::string tar = testing::read_file(folder + "/a.tar");
   for (auto at = tar.find("a star"); at != tar.npos; at = tar.find("a star", at)) tar.replace(at, 6, "\"\"\"\"\"\"");
@@ -306,8 +306,8 @@ TEST_F(DamagedShard, IsNotContinuedWithOtherContents) {
   const auto lanes = [&](const std::vector<std::string>& positions) {
     return ReplicaLanes(std::make_shared<LaneSet>(options), {}, positions);
   };
-  const std::string position = lanes({}).positions(0)[0].text;
-  EXPECT_EQ(lanes({position}).positions(0)[0].text, position);
+  const std::string position = lanes({}).positions(0)[0].second;
+  EXPECT_EQ(lanes({position}).positions(0)[0].second, position);
   samples[0].second[1].second.replace(samples[0].second[1].second.find("a star"), 6, "a ring");
   testing::write_text(folder + "/a.tar", testing::tar_of(samples));
   EXPECT_THAT(testing::error_of<ConfigError>([&] { lanes({position}); }),

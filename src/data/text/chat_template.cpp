@@ -1,4 +1,8 @@
+// The words of a chat template, and rendering it with variables.
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -14,18 +18,10 @@ constexpr const char* kSpace = " \t\n\v\f\r";
 constexpr const char* kDigits = "0123456789";
 constexpr const char* kNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
 
-std::string with_unix_newlines(std::string_view source) {
-  std::string result;
-  for (std::size_t i = 0; i < source.size(); ++i) {
-    if (source[i] == '\r' && source.substr(i + 1).starts_with('\n')) continue;
-    result += source[i] == '\r' ? '\n' : source[i];
-  }
-  return result;
-}
-
 class Lexer {
  public:
-  Lexer(std::string_view source, const std::string& name) : text_(with_unix_newlines(source)), name_(name) {
+  Lexer(std::string_view source, const std::string& name)
+      : text_(replace_text(replace_text(source, "\r\n", "\n"), "\r", "\n")), name_(name) {
     if (text_.ends_with('\n')) text_.pop_back();  // Jinja drops one newline at the end
   }
 
@@ -185,10 +181,86 @@ class Lexer {
   std::vector<TemplateToken> tokens_;
 };
 
+constexpr std::int64_t kMostSteps = 2'000'000;  // of one rendering
+
+// Texts in it are of this source; without one, of none.
+TemplateValue from_json(const nlohmann::ordered_json& json, TemplateState& state, std::optional<int> source = {}) {
+  if (json.is_string()) {
+    TemplateText text = {json.get<std::string>(), {}};
+    if (source && !text.text.empty()) text.origins = {{0, text.text.size(), *source}};
+    return text;
+  }
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_array()) {
+    TemplateList items;
+    for (const auto& item : json) items.push_back(from_json(item, state, source));
+    return state.keep(std::move(items));
+  }
+  if (json.is_object()) {
+    TemplateMap map;
+    for (const auto& [key, value] : json.items()) map.items.emplace_back(key, from_json(value, state, source));
+    return state.keep(std::move(map));
+  }
+  return TemplateNone{};
+}
+
+// Every text of a message but its role is of a source.
+TemplateValue messages(const nlohmann::ordered_json& list, TemplateState& state) {
+  if (!list.is_array()) return from_json(list, state);
+  TemplateList values;
+  for (const auto& message : list) {
+    if (!message.is_object()) {
+      values.push_back(from_json(message, state));
+      continue;
+    }
+    const int i = static_cast<int>(values.size());
+    TemplateMap map;
+    for (const auto& [key, value] : message.items())
+      map.put(key, from_json(value, state, key == "role" ? std::nullopt : std::optional(source_of(i, key))));
+    values.push_back(state.keep(std::move(map)));
+  }
+  return state.keep(std::move(values));
+}
+
 }  // namespace
 
 std::vector<TemplateToken> lex_template(std::string_view source, const std::string& name) {
   return Lexer(source, name).run();
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
+}
+
+ChatTemplate::ChatTemplate(std::string_view source, std::string name, const std::tm& now) {
+  render_ = [body = parse_template(source, name), name, now](const nlohmann::ordered_json& variables,
+                                                             std::int64_t& steps) {
+    const std::int64_t given = std::min(steps, kMostSteps);
+    TemplateState state(given, now);
+    TemplateText text;
+    std::string error;
+    try {
+      TemplateScope& scope = state.scope(nullptr);
+      for (const auto& [key, value] : variables.items())
+        scope.variables[key] = key == "messages" ? messages(value, state) : from_json(value, state);
+      body(state, scope, text);
+    } catch (const DataError& e) {
+      error = fmt::format("{}, line {}: {}", name, state.line, e.what());
+    }
+    steps -= given - state.steps_left();
+    if (!error.empty()) throw DataError(error);
+    return text;
+  };
+}
+
+std::string ChatTemplate::render(const nlohmann::ordered_json& variables) const {
+  std::int64_t steps = kMostSteps;
+  return render(variables, steps).text;
 }
 
 }  // namespace braid

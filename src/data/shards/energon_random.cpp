@@ -1,4 +1,4 @@
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 
 #include <algorithm>
 #include <array>
@@ -66,21 +66,14 @@ std::uint64_t big_endian(std::string_view bytes) {
 
 }  // namespace
 
-std::uint32_t Draws::word() {
-  ++words_;
-  return static_cast<std::uint32_t>(engine_());
-}
-
-std::uint64_t Draws::below(std::uint64_t n) {
+std::uint64_t EnergonRandom::below(std::uint64_t n) {
   BRAID_CHECK(n > 0, "nothing to draw from");
   if (n < std::uint64_t{1} << 28) return word() % n;
   const std::uint64_t high = word();
   return (high << 32 | word()) % n;
 }
 
-float Draws::uniform() { return static_cast<float>(word() & 0xffffff) * 0x1p-24f; }
-
-std::vector<std::uint32_t> Draws::permutation(std::uint32_t n) {
+std::vector<std::uint32_t> EnergonRandom::permutation(std::uint32_t n) {
   BRAID_CHECK(n <= kMaxPermutation, "a permutation of {}", n);
   std::vector<std::uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0u);
@@ -88,7 +81,7 @@ std::vector<std::uint32_t> Draws::permutation(std::uint32_t n) {
   return order;
 }
 
-std::size_t Draws::choose(const std::vector<float>& weights) {
+std::size_t EnergonRandom::choose(const std::vector<float>& weights) {
   if (weights.size() == 1) return 0;
   // torch.cumsum adds float32 values in double and rounds each sum.
   const float target = uniform() * static_cast<float>(std::accumulate(weights.begin(), weights.end(), 0.0));
@@ -100,8 +93,8 @@ std::size_t Draws::choose(const std::vector<float>& weights) {
   throw_check_failed(__FILE__, __LINE__, "no weight is above zero");
 }
 
-void Draws::skip_to(std::uint64_t words) {
-  BRAID_CHECK(words <= kMaxWords, "{} draws", words);
+void EnergonRandom::skip_to(std::uint64_t words) {
+  BRAID_CHECK(words <= kMaxWords, "{} random numbers", words);
   engine_.seed(seed_);
   engine_.discard(words);
   words_ = words;
@@ -132,7 +125,7 @@ std::vector<std::size_t> python_shuffle(std::size_t size, std::uint32_t seed) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   PythonSeed python_seed{seed};
   std::mt19937 random(python_seed);
-  // As many of a word's highest bits as n has, drawn again until they are below n.
+  // Takes as many of a word's highest bits as n has, of the first word for which they are below n.
   const auto below = [&](std::uint32_t n) {
     std::uint32_t value;
     do value = static_cast<std::uint32_t>(random()) >> (32 - std::bit_width(n));

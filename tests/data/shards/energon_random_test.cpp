@@ -1,5 +1,5 @@
 // Random draws and the split among workers, against numbers from torch, Python and Energon.
-#include "data/shards/draws.h"
+#include "data/shards/energon_random.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(Sha1, IsThatOfPython) {
   EXPECT_EQ(hex(std::string(119, 'a')), "ee971065aaa017e0632a8ca6c77bb3bf8b1dfc56");
 }
 
-TEST(Draws, SeedsAreEnergons) {
+TEST(EnergonRandom, SeedsAreEnergons) {
   EXPECT_EQ(worker_seed(0, 0), 273211461u);
   EXPECT_EQ(worker_seed(1, 0), 3250511459u);
   EXPECT_EQ(worker_seed(2, 0), 2273462765u);
@@ -38,9 +38,9 @@ TEST(Draws, SeedsAreEnergons) {
 }
 
 // torch.Generator().manual_seed(5)
-TEST(Draws, IntegersAreTorchs) {
+TEST(EnergonRandom, IntegersAreTorchs) {
   const auto three = [](std::uint64_t n) {
-    Draws draws(5);
+    EnergonRandom draws(5);
     return std::vector<std::uint64_t>{draws.below(n), draws.below(n), draws.below(n)};
   };
   EXPECT_THAT(three(5), ElementsAre(1, 4, 2));
@@ -49,16 +49,16 @@ TEST(Draws, IntegersAreTorchs) {
   EXPECT_THAT(three((std::uint64_t{1} << 33) + 7), ElementsAre(1194877175, 3366244099, 7044690648));
 }
 
-TEST(Draws, ASingleWeightCostsNoDraw) {
-  Draws draws(5);
+TEST(EnergonRandom, ASingleWeightCostsNoDraw) {
+  EnergonRandom draws(5);
   EXPECT_EQ(draws.choose({3}), 0u);
   EXPECT_EQ(draws.words(), 0u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(draws.choose({0, 2, 0}), 1u);
   EXPECT_EQ(draws.words(), 100u);
 }
 
-TEST(Draws, SkippingIsDrawing) {
-  Draws drawn(9), skipped(9);
+TEST(EnergonRandom, SkippingIsDrawing) {
+  EnergonRandom drawn(9), skipped(9);
   for (int i = 0; i < 2000; ++i) drawn.below(7);
   skipped.below(3);
   skipped.skip_to(2000);
