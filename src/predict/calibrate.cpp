@@ -165,12 +165,12 @@ struct TimedWork {
 
 // A call takes a latency plus its amount divided by a rate. The latency is what the shortest call takes in excess of
 // its amount at the highest observed rate; the rates of all calls follow from it.
-OperatorSpeed speed_from(const std::vector<TimedWork>& timed) {
+Speed speed_from(const std::vector<TimedWork>& timed) {
   double best = 0;
   for (const auto& [seconds, work] : timed) best = std::max(best, work.amount / seconds);
   const TimedWork& shortest = *std::ranges::min_element(timed, {}, &TimedWork::seconds);
   const double latency = std::max(0.0, shortest.seconds - shortest.work.amount / best);  // rounding may make it less
-  OperatorSpeed speed = {.latency_us = latency * 1e6};
+  Speed speed = {.latency_us = latency * 1e6};
   for (const auto& [seconds, work] : timed)
     speed.rates.push_back({work.size, std::min(work.amount / (seconds - latency), 2 * best) / 1e9});
   return speed;
@@ -303,7 +303,7 @@ double crowding_of(const CollectiveRuns& runs) {
 
 constexpr std::int64_t kSmall = 128;  // bytes whose transfer time is negligible beside the latency
 
-double seconds_over(const Link& link, const CollectiveCase& call) {
+double seconds_over(const Speed& link, const CollectiveCase& call) {
   HardwareProfile profile;
   profile.inside_node = link;
   return seconds_of(call.operation, static_cast<double>(call.bytes), {call.ranks, 1, call.ranks}, profile);
@@ -350,8 +350,8 @@ double computed_share(const std::vector<MeasuredCollective>& measured, int cores
 }
 
 // Rates from the additional time of a larger message over a small one of the same operation.
-std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured) {
-  std::vector<RatePoint> rates;
+std::vector<Rate> rates_of(const std::vector<MeasuredCollective>& measured) {
+  std::vector<Rate> rates;
   for (const MeasuredCollective& each : measured) {
     const CollectiveCase& call = each.call;
     if (call.bytes <= kSmall) continue;
@@ -363,7 +363,7 @@ std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured)
     const double longer = std::max(each.seconds - small->seconds, 0.1 * each.seconds);  // a smaller difference is noise
     rates.push_back({static_cast<double>(call.bytes), volume_of(call) / longer / 1e9});
   }
-  std::ranges::sort(rates, {}, &RatePoint::bytes);
+  std::ranges::sort(rates, {}, &Rate::size);
   return rates;
 }
 

@@ -488,15 +488,13 @@ int ReducedWorld::full_size() const {
 
 HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency) {
   hardware.host_us /= efficiency.compute;
-  for (OperatorSpeed& speed : hardware.operators) {
-    speed.latency_us /= efficiency.compute;
-    for (OperatorRate& rate : speed.rates) rate.giga_per_s *= efficiency.compute;
-  }
   hardware.collective_us /= efficiency.links;
-  for (Link* link : {&hardware.inside_node, &hardware.between_nodes}) {
-    link->latency_us /= efficiency.links;
-    for (RatePoint& point : link->rates) point.gb_per_s *= efficiency.links;
-  }
+  const auto slow_down = [](Speed& speed, double factor) {
+    speed.latency_us /= factor;
+    for (Rate& rate : speed.rates) rate.giga_per_s *= factor;
+  };
+  for (Speed& speed : hardware.operators) slow_down(speed, efficiency.compute);
+  for (Speed* link : {&hardware.inside_node, &hardware.between_nodes}) slow_down(*link, efficiency.links);
   return hardware;
 }
 
