@@ -344,7 +344,7 @@ constexpr RealRange kEfficiency = {0.01, 10};
 DeviceMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = memory_question(hardware);
-  return device_memory(predict_memory(recipe, topology, full_step(recipe, topology), question), topology, question);
+  return device_memory(predict_memory(recipe, topology, {full_step(recipe, topology)}, question), topology, question);
 }
 
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {

@@ -73,19 +73,10 @@ MemoryQuestion memory_question(const HardwareProfile& hardware);
 // the heaviest microbatches are examined, in about a millisecond per distinct microbatch.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question = {});
-// If every step has these sizes.
-inline MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
-                                       const MemoryQuestion& question = {}) {
-  return predict_memory(recipe, topology, std::vector{sizes}, question);
-}
 // For each of these ranks, its memory in the step in which it needs most.
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
                                             const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
                                             const MemoryQuestion& question = {});
-inline RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
-                                      int global_rank, const MemoryQuestion& question = {}) {
-  return predict_rank_memory(recipe, topology, std::vector{sizes}, {global_rank}, question).front();
-}
 
 // What a run needs on a device: on the fullest GPU or, on CPUs, on the host whose memory all ranks share. `braid plan
 // memory`, searches and pages show these numbers.

@@ -152,7 +152,7 @@ Json json_of(const StageRankMemory& fullest, const Topology& topology) {
 Json layout_json(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = memory_question(hardware);
-  const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
+  const MemoryPrediction prediction = predict_memory(recipe, topology, {full_step(recipe, topology)}, question);
   const DeviceMemory device = device_memory(prediction, topology, question);
   Json layout = {{"name", grids_text(recipe)},
                  {"settings", settings_json(recipe)},

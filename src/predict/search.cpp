@@ -129,7 +129,7 @@ class Search {
   DeviceMemory memory_of(const Recipe& recipe, std::int64_t* language = nullptr) const {
     const Topology topology(recipe.topology, workload_of(recipe));
     const MemoryQuestion question = memory_question(hardware_);
-    MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
+    MemoryPrediction prediction = predict_memory(recipe, topology, {full_step(recipe, topology)}, question);
     const DeviceMemory memory = device_memory(prediction, topology, question);
     if (!language) return memory;
     std::erase_if(prediction.stages,
