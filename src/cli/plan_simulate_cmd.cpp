@@ -363,10 +363,7 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
   if (!command.svg_path.empty())
     write_output(command.svg_path, draw_svg(step.schedule, step.world.topology, in_milliseconds(step.play),
                                             stage_costs(step.world.topology, frozen_sets(recipe))));
-  if (!command.trace_path.empty()) {
-    make_folder_of(command.trace_path);
-    write_trace(step, command.trace_path);
-  }
+  if (!command.trace_path.empty()) write_output(command.trace_path, trace_of(step));
   if (!command.html_path.empty())
     write_output(command.html_path,
                  plan_html(page_of({call.recipe_path, recipe, hardware, sizes.words}, {simulation, step})));
