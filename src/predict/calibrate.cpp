@@ -35,8 +35,7 @@ double seconds_since(const Clock::time_point& begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// CPU time of this thread or of all threads of this process (CLOCK_..._CPUTIME_ID), which other processes do not
-// affect.
+// CPU time, which other processes do not affect.
 double cpu_seconds(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
@@ -106,8 +105,7 @@ class GpuMeasurement {
     return marks;
   }
 
-  // In training an operator starts while the one before it ends. An event between them prevents that, so short cases
-  // take longer with events than without.
+  // In training an operator starts while the one before it ends, which an event between them prevents.
   double seconds_added_by_marks() {
     std::erase_if(order_, [this](std::size_t i) { return median(times_[i]) > kShort; });
     if (order_.empty()) return 0;
@@ -126,8 +124,7 @@ class GpuMeasurement {
   EventPool events_;
 };
 
-// CPU seconds of each of `runs`. They take turns for about `seconds`, so that a change of the machine's speed affects
-// all of them.
+// CPU seconds of each run. They take turns, so that a change of the machine's speed affects all of them.
 std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& runs, double seconds,
                                    const TellProgress& tell) {
   std::vector<std::vector<double>> times(runs.size());
@@ -214,8 +211,7 @@ void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, co
   profile.host_us = host_us_of_gpu(device);
 }
 
-// In a model, autograd and the handling of tensors make an operator slower than alone. A step of few tokens shows by
-// how much.
+// Autograd and tensors make an operator slower in a model than alone; a step of few tokens shows by how much.
 void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,
                  const TellProgress& tell) {
   at::set_num_threads(1);

@@ -282,8 +282,7 @@ class Cases {
     explicit ExpertSizes(const Row& s) : experts(s[0]), rows(s[1]), in(s[2]), out(s[3]) {}
     std::int64_t experts, rows, in, out;
   };
-  // Routing gives experts different numbers of rows, which are not multiples of a kernel's tile. Here every second
-  // expert has an eighth more rows than its neighbour.
+  // Routing gives experts unequal numbers of rows: here every second one has an eighth more than its neighbour.
   ExpertTensors expert_tensors(const ExpertSizes& s) {
     Lengths counts;
     std::vector<int> ends;

@@ -24,8 +24,7 @@ constexpr double kMostMemoryGb = 1e7, kMostMicroseconds = 1e8, kMostCrowding = 1
 constexpr int kMostCores = 1'000'000;
 constexpr double kLeastInTable = 1e-9, kMostInTable = 1e15;
 
-// The profile's form in YAML, which describe() visits. A table of numbers is a text of several lines with one point per
-// line.
+// The profile's form in YAML, which describe() visits. A table of numbers is a text with one point per line.
 struct SpeedText {
   std::string name{};  // of an operator
   double latency_us = 0;

@@ -51,8 +51,7 @@ struct HardwareProfile {
   std::array<Speed, kOperators> operators{};  // without rates: speed_of() names a substitute
 };
 
-// The rate at a message's size, in bytes per second: interpolated over the logarithm of the size, and constant beyond
-// the outermost points.
+// In bytes per second: interpolated over the logarithm of the size, and constant beyond the outermost points.
 double rate_of(const Speed& link, double bytes);
 
 // The measured speed of an operator, or else of the most similar operator that was measured.

@@ -129,8 +129,7 @@ class LayoutBound {
     one_of_each_ = std::visit([&](const auto& c) { return reduce_layers(c, kinds_); }, setup_.model.language);
   }
 
-  // Bytes that each rank of the language model's first stage needs at least: its parameters, their gradients and its
-  // shard of the optimizer's state.
+  // The least bytes of a rank of the first language stage: parameters, gradients and optimizer state.
   std::int64_t bytes_of_language(const LanguageLayout& layout) {
     const Split& split = layout.split;
     const StateBytes& state = bytes_.get({split.tp, split.ep, split.pp, split.vpp}, [&] {
@@ -216,8 +215,7 @@ class LayoutBound {
     return {fastest, of_language(language, fastest)};
   }
 
-  // There is one choice for every set of recomputed parts. The fastest comes first; of equal ones, that which
-  // recomputes least.
+  // One choice for every set of recomputed parts, the fastest first; of equal ones, that which recomputes least.
   std::vector<SettingsChoice> choices(const LanguageLayout& language) {
     std::vector<SettingsChoice> choices;
     for (const RecomputeConfig& recompute : recompute_sets_) choices.push_back(fastest(language, recompute));

@@ -78,8 +78,7 @@ std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology
                                             const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
                                             const MemoryQuestion& question = {});
 
-// What a run needs on a device: on the fullest GPU or, on CPUs, on the host whose memory all ranks share. `braid plan
-// memory`, searches and pages show these numbers.
+// What a run needs on the fullest GPU or, on CPUs, on the host whose memory all ranks share.
 struct DeviceMemory {
   std::int64_t needed = 0;      // without slack: an allocator that runs out of memory first releases what it caches
   std::int64_t with_slack = 0;  // as a tool that monitors the device reports it
@@ -100,8 +99,7 @@ struct MemoryAdvice {
 // Returns the sizes of a recipe's steps.
 using StepsOf = std::function<std::vector<StepSizes>(const Recipe&, const Topology&)>;
 
-// Changes that lead to a valid recipe on as many ranks; those that save most are first. `before` is the prediction for
-// the unchanged recipe and its steps.
+// Changes that lead to a valid recipe on as many ranks, those that save most first. `before`: without a change.
 std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
                                         const MemoryQuestion& question = {});
 

@@ -174,8 +174,7 @@ class StepTimes {
     return found->second = seconds_of(update_work(updated, is_in_fp8 ? fp8 : 0, setup_.layers), hardware_);
   }
 
-  // The part of the update that concerns one of the rank's modules. The collectives of all ranks are attributed to the
-  // first module.
+  // The update of one of the rank's modules. The collective of all ranks is attributed to the first module.
   OpTime of_update(int m, int rank) {
     const RankStep step = step_of(m, rank);
     OpTime time = {.compute = seconds_of_update(m, rank)};
