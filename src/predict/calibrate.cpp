@@ -188,15 +188,16 @@ double launches_of(const Works& works) {
 
 // The host's time to start a kernel, in microseconds.
 double host_us_of_gpu(const at::Device& device) {
-  constexpr int kWarmUp = 5, kSteps = 40;
-  const SmallStep step("M*E-M*E-", /*tokens=*/128, device);
+  constexpr int kWarmUp = 5, kSteps = 40, kTokens = 128;
+  const std::string pattern = "M*E-M*E-";
+  const SmallStep step = small_step(pattern, kTokens, device);
   std::vector<double> times;
   for (int i = -kWarmUp; i < kSteps; ++i) {
     const auto begin = Clock::now();
-    step.run();
+    step().backward();
     if (i >= 0) times.push_back(seconds_since(begin));
   }
-  return median(times) / launches_of(step.work()) * 1e6;
+  return median(times) / launches_of(small_step_work(pattern, kTokens, device)) * 1e6;
 }
 
 void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,
@@ -219,14 +220,15 @@ void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, co
   const std::vector<CalibrationCase> cases = runnable(calibration_cases(at::kCPU, report), report, tell);
   std::vector<std::function<void()>> runs;
   for (const CalibrationCase& each : cases) runs.push_back(each.run);
-  const SmallStep step("M*E-M*E-M*E-M*E-", /*tokens=*/64, at::kCPU);
-  runs.push_back([&] {
+  const std::string pattern = "M*E-M*E-M*E-M*E-";
+  constexpr int kTokens = 64;
+  runs.push_back([step = small_step(pattern, kTokens, at::kCPU)] {
     const at::AutoGradMode with_backward(true);
-    step.run();
+    step().backward();
   });
   const std::vector<double> seconds = cpu_seconds_of(runs, options.seconds, tell);
   set_operators(profile, cases, seconds);
-  const Works works = step.work();
+  const Works works = small_step_work(pattern, kTokens, at::kCPU);
   double beyond_operators = seconds.back();
   for (const Work& work : works) beyond_operators -= seconds_of(work, profile);
   profile.host_us = std::max(beyond_operators, 0.0) / launches_of(works) * 1e6;
@@ -257,12 +259,12 @@ constexpr std::array kLayerKinds = {"M", "*", "E", "-"};
 constexpr int kOfEachKind = 3;
 constexpr std::int64_t kTokens = 256;
 
-using Layers = std::vector<std::unique_ptr<SmallStep>>;
+using Layers = std::vector<SmallStep>;
 
 Layers some_layers() {
   Layers layers;
   for (int i = 0; i < kOfEachKind; ++i)
-    for (const char* kind : kLayerKinds) layers.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
+    for (const char* kind : kLayerKinds) layers.push_back(small_step(kind, kTokens, at::kCPU));
   return layers;
 }
 
@@ -278,8 +280,8 @@ Seconds run(const Layers& layers, const Call& call, const Group& group) {
   group.barrier();
   const auto start = Clock::now();
   const double begin = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
-  for (const auto& layer : layers) {
-    const at::Tensor loss = layer->forward();
+  for (const SmallStep& layer : layers) {
+    const at::Tensor loss = layer();
     call();
     loss.backward();
     call();
