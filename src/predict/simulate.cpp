@@ -72,11 +72,10 @@ class StepTimes {
   };
 
  public:
-  StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options,
-            const HardwareProfile& hardware)
+  StepTimes(const ReducedWorld& world, const Recipe& recipe, const HardwareProfile& hardware)
       : world_(world),
-        setup_(setup),
-        options_(options),
+        setup_(step_setup(recipe)),
+        options_(schedule_options_of(world.recipe, world.topology)),
         hardware_(hardware),
         sends_(world.topology.world_size()),
         receives_(sends_.size()) {
@@ -86,6 +85,8 @@ class StepTimes {
       ++receives_[edge.to_rank];
     }
   }
+
+  const ScheduleOptions& schedule_options() const { return options_; }
 
   // Sets the sizes of the step that is predicted next, in the small world. They must outlive its prediction.
   void begin(const StepSizes& sizes) {
@@ -242,8 +243,8 @@ class StepTimes {
 
  private:
   const ReducedWorld& world_;
-  const StepSetup& setup_;
-  const ScheduleOptions& options_;
+  const StepSetup setup_;
+  const ScheduleOptions options_;
   const HardwareProfile& hardware_;
   const StepSizes* sizes_ = nullptr;
   std::vector<int> sends_, receives_;                                   // by rank: edges between modules
@@ -262,12 +263,10 @@ class Simulator {
         step_{reduce_world(recipe, !options.draw || options.equal_replicas), {}, {}},
         ranks_(step_.world.full_size()),
         hardware_(on_one_host(hardware, ranks_)),
-        setup_(step_setup(recipe)),
-        schedule_options_(schedule_options_of(step_.world.recipe, topology())),
-        times_(step_.world, setup_, schedule_options_, hardware_) {
+        times_(step_.world, recipe, hardware_) {
     check_links(hardware_, ranks_);
     if (options.reading) reading_.emplace(*options.reading, step_.world.recipe, topology());
-    step_.schedule = make_schedule(topology(), schedule_options_);
+    step_.schedule = make_schedule(topology(), times_.schedule_options());
     result_.modules = no_times();
   }
 
@@ -441,8 +440,6 @@ class Simulator {
   PlayedStep step_;
   const int ranks_;  // of the large world
   const HardwareProfile hardware_;
-  const StepSetup setup_;
-  const ScheduleOptions schedule_options_;
   StepTimes times_;
   Account account_;
   std::optional<ReadingTime> reading_;
