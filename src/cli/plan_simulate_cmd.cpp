@@ -165,7 +165,8 @@ Json candidate_json(const Candidate& candidate, const SearchResult& result) {
                {"ranks", simulation.ranks},
                {"colocated", recipe.topology.colocated},
                {"modules", std::move(modules)}};
-  for (const auto& [key, value] : settings_json(recipe).items()) json[key.substr(key.find('.') + 1)] = value;
+  const Json settings = settings_json(recipe);
+  for (const auto& [key, value] : settings.items()) json[key.substr(key.find('.') + 1)] = value;
   return json;
 }
 
