@@ -40,7 +40,8 @@ StepSizes step_of(const PlanSizes& sizes, const Recipe& recipe, const Topology& 
 int fullest_step(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                  const MemoryQuestion& question) {
   std::vector<std::int64_t> peaks;
-  for (const StepSizes& step : steps) peaks.push_back(predict_memory(recipe, topology, step, question).fullest().peak);
+  for (const StepSizes& step : steps)
+    peaks.push_back(predict_memory(recipe, topology, {step}, question).fullest().peak);
   return static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
 }
 
@@ -206,8 +207,9 @@ void plan_memory(const MemoryCommand& command, const std::vector<std::string>& f
   const int heaviest = fullest_step(plan.recipe, plan.topology, steps, plan.question);
   if (command.global_rank) {
     check_rank(plan.topology, *command.global_rank);
-    const RankMemory rank = predict_rank_memory(plan.recipe, plan.topology, steps[static_cast<std::size_t>(heaviest)],
-                                                *command.global_rank, plan.question);
+    const RankMemory rank = predict_rank_memory(plan.recipe, plan.topology, {steps[static_cast<std::size_t>(heaviest)]},
+                                                {*command.global_rank}, plan.question)
+                                .front();
     if (command.json) return fmt::print("{}\n", to_json(rank, plan.topology).dump());
     print_machine(plan);
     return fmt::print("rank {}: {}, at its peak in {}\n{}", rank.global_rank,

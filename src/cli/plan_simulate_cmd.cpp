@@ -165,7 +165,8 @@ Json candidate_json(const Candidate& candidate, const SearchResult& result) {
                {"ranks", simulation.ranks},
                {"colocated", recipe.topology.colocated},
                {"modules", std::move(modules)}};
-  for (const auto& [key, value] : settings_json(recipe).items()) json[key.substr(key.find('.') + 1)] = value;
+  const Json settings = settings_json(recipe);
+  for (const auto& [key, value] : settings.items()) json[key.substr(key.find('.') + 1)] = value;
   return json;
 }
 
@@ -344,7 +345,7 @@ constexpr RealRange kEfficiency = {0.01, 10};
 DeviceMemory memory_of(const Recipe& recipe, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = memory_question(hardware);
-  return device_memory(predict_memory(recipe, topology, full_step(recipe, topology), question), topology, question);
+  return device_memory(predict_memory(recipe, topology, {full_step(recipe, topology)}, question), topology, question);
 }
 
 void plan_simulate(const SimulateCommand& command, const std::vector<std::string>& flags) {
@@ -363,10 +364,7 @@ void plan_simulate(const SimulateCommand& command, const std::vector<std::string
   if (!command.svg_path.empty())
     write_output(command.svg_path, draw_svg(step.schedule, step.world.topology, in_milliseconds(step.play),
                                             stage_costs(step.world.topology, frozen_sets(recipe))));
-  if (!command.trace_path.empty()) {
-    make_folder_of(command.trace_path);
-    write_trace(step, command.trace_path);
-  }
+  if (!command.trace_path.empty()) write_output(command.trace_path, trace_of(step));
   if (!command.html_path.empty())
     write_output(command.html_path,
                  plan_html(page_of({call.recipe_path, recipe, hardware, sizes.words}, {simulation, step})));

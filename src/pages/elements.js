@@ -107,8 +107,10 @@ function legend(entries) {
 }
 
 // A section with a table, and nothing without rows.
-const tableSection = (title, note, headings, rows, ...more) =>
-    rows.length ? section(title, note ? paragraph(note) : null, plainTable(headings, rows), ...more) : null;
+const tableSection = (title, note, headings, rows, {words = 1, more = null} = {}) =>
+    rows.length ? section(title, note ? paragraph(note) : null,
+                      element('div', {class: 'rows'}, plainTable(headings, rows, words)), more) :
+                  null;
 
 // A column with a key of the rows: its value as text. `words` are left-aligned and sort as text.
 const column = (name, key, text, more) => ({name, value: row => row[key], text: row => text(row[key]), ...more});

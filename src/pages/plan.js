@@ -191,7 +191,6 @@ const stagesOfRank = (layout, rank) => layout.memory.filter(stage => stage.rank 
                                            .join(' + ');
 
 function memoryBars(layout) {
-  if (!layout.memory.length) return null;
   return element('div', {id: 'memory'}, element('h3', {}, 'Memory per stage'), partBars({
         text: gigabytes,
         limit: plan.memory_is_shared ? null : plan.memory_bytes,

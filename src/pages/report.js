@@ -276,7 +276,7 @@ function attempts() {
       [paragraph('Failures in the log:'), element('ul', {class: 'files', id: 'failures'}, failed)] :
       null;
   return tableSection('Starts', 'Each start of the run, and how far it came. Times are UTC.',
-      ['start', 'first iteration', 'last iteration', 'began', 'last iteration ended', 'lasted'], rows, failures);
+      ['start', 'first iteration', 'last iteration', 'began', 'last iteration ended', 'lasted'], rows, {more: failures});
 }
 
 function checkpoints() {
@@ -284,17 +284,13 @@ function checkpoints() {
       run => run.checkpoints.map(
           saved => [withRun(run, numberText(saved.iteration, 9)), withUnit(saved.bytes / 2 ** 20, 'MiB', 4),
               isNumber(saved.seconds) ? secondsText(saved.seconds) : '–', saved.exists ? 'yes' : 'not found']));
-  if (!rows.length) return null;
-  return section('Checkpoints',
-      element('div', {class: 'rows'}, plainTable(['iteration', 'size', 'saved in', 'on disk'], rows)));
+  return tableSection('Checkpoints', null, ['iteration', 'size', 'saved in', 'on disk'], rows);
 }
 
 function settings() {
-  if (!hasSeveral || !differences.length) return null;
-  return section('Differences between the recipes',
-      element('div', {class: 'rows'},
-          plainTable(['key', ...runs.map(run => run.name)],
-              differences.map(({key, values}) => [key, ...values.map(value => value ?? '–')]), runs.length + 1)));
+  const rows = hasSeveral ? differences.map(({key, values}) => [key, ...values.map(value => value ?? '–')]) : [];
+  return tableSection('Differences between the recipes', null, ['key', ...runs.map(run => run.name)], rows,
+      {words: runs.length + 1});
 }
 
 function sources() {

@@ -278,8 +278,7 @@ class LanguageWalk {
             .ends_layer = !is_first};
   }
 
-  // nn/moe.cpp: how many rows go to each expert; rows and their weights, as one operation, to the experts;
-  // rows from the experts. `routed`: the rows of this rank.
+  // nn/moe.cpp: row counts; rows with their weights to the experts; rows back. `routed`: the rows of this rank.
   void exchange_rows(const HybridLmConfig& c, std::int64_t routed, bool needs_gradient) {
     const std::int64_t pieces = overlap_.expert_pieces, counts = pieces * c.experts * PaperOps::kIndex;
     const std::int64_t from_experts = routed * c.hidden * ops_.element(),

@@ -128,8 +128,7 @@ class PaperMaps {
     return ops_.communicate(own, own.rows * tp_, own.columns,
                             {.call = call("all_gather", own.elements() * tp_), .once = true});
   }
-  // A rank's rows of all its columns become all rows of its share of the columns, `columns` of them; and back. Both
-  // copy rows around the all-to-all.
+  // From a rank's rows to all rows of its share of the columns, and back. Both copy rows around the all-to-all.
   PaperTensor sequence_to_heads(const PaperTensor& x, std::int64_t columns) const {
     if (cp_ == 1) return x;
     const PaperTensor by_rank = ops_.copy(x, x.rows, columns * cp_, around_exchange(x));

@@ -99,8 +99,7 @@ class PaperMixers : public PaperOps {
     return options_.on_gpu && element() == 2 && mixer.width == 64 && (mixer.state == 64 || mixer.state == 128);
   }
 
-  // States before each chunk; ATen's scan also has the state after the last one. Kernels keep four numbers per token
-  // and head besides.
+  // States before each chunk; ATen also keeps the last state, kernels four numbers per token and head.
   PaperMemory scan_states(const Mixer& mixer, const PaperSequences& sequences) {
     const std::int64_t count = chunks(sequences, mixer), numbers = mixer.inner() * mixer.state;
     if (!has_scan_kernel(mixer)) return make((count + 1) * numbers * wide());
@@ -305,8 +304,7 @@ class PaperMixers : public PaperOps {
 
   // --- experts in fp8
 
-  // ops/expert_mlp_fp8.cpp: rows are permuted, and activated, as they are quantized. A second run needs only what the
-  // backward reads.
+  // ops/expert_mlp_fp8.cpp permutes and activates rows as it quantizes them. A second run makes what backward reads.
   OperatorWork work_of(const ExpertMlp& mlp, std::int64_t own_tokens, bool recomputed) const {
     const Operators works = this->works(mlp.fc1.trains);
     const bool trains = mlp.fc1.trains;

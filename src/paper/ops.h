@@ -387,8 +387,7 @@ class PaperOps : public PaperTape {
   template <class... Memory>
   static void keep(const Memory&...) {}  // names what a closure has captured only to keep it
 
-  // A node whose backward makes a gradient for each input, after a moment with `wide_numbers` in the dtype of the
-  // arithmetic. What is kept exists until then.
+  // A node whose backward makes a gradient for each input, after a moment with `wide_numbers` in a wide dtype.
   PaperTensor node(const OperatorWork& work, const PaperTensor& y, bool needs_gradient, const Tensors& inputs,
                    const std::vector<PaperMemory>& kept, std::int64_t wide_numbers = 0) {
     return differentiable(work, y, needs_gradient, [=, this](const PaperMemory&) {

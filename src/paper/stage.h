@@ -59,13 +59,11 @@ struct StageOnPaper {
   StageMemory memory{};
 };
 
-// The stage of a module that trains, or that only passes gradients on to the encoders. Without what the modules
-// exchange.
+// The stage of a module that trains or only passes gradients on to the encoders, without what modules exchange.
 StageOnPaper walk_stage(const LanguageConfig& config, const Module& module, int stage, const LayerOptions& options,
                         const TextSizes& text, bool trains);
 
-// The stage of an encoder and, on its last stage, its projector. `extents`: of the replica's items. The projector has a
-// backward if either of the two trains.
+// The stage of an encoder and, on its last stage, its projector, which has a backward if either of the two trains.
 struct EncoderTraining {
   bool encoder = true, projector = true;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/strings.h"
 #include "plan/topology.h"
 
 namespace braid {
@@ -46,7 +47,16 @@ enum class Operator {
   Update,  // of the optimizer
 };
 inline constexpr int kOperators = static_cast<int>(Operator::Update) + 1;
-const std::vector<std::string>& operator_names();  // in the order of the enumerators: "product", "product_sum", ...
+// In the order of the enumerators.
+inline const std::vector<std::string>& operator_names() {
+  static const std::vector<std::string> names = split(
+      "product product_sum product_wide product_fp8 product_fp8_sum experts experts_sum experts_fp8 experts_fp8_sum "
+      "attention attention_backward scan scan_backward router router_backward stream norm norm_backward gated_norm "
+      "gated_norm_backward convolution convolution_backward activation activation_backward rows cross_entropy "
+      "cross_entropy_backward quantize quantize_rows quantize_activation quantize_activation_backward update",
+      ' ');
+  return names;
+}
 inline bool counts_bytes(Operator op) { return op >= Operator::Stream; }
 
 // The first gradient of a step overwrites its sum; those of later microbatches read it and add to it.
@@ -66,9 +76,22 @@ struct Work {
 };
 using Works = std::vector<Work>;
 
-Work product_work(Operator op, double rows, double columns, double depth);
-Work stream_work(Operator op, double bytes, double launches = 1);
-Works in_microbatch(const Works& works, bool is_first);  // without what is computed in others only
+inline Work product_work(Operator op, double rows, double columns, double depth) {
+  return {.op = op, .amount = 2 * rows * columns * depth, .size = {rows, columns, depth}};
+}
+
+inline Work stream_work(Operator op, double bytes, double launches = 1) {
+  return {.op = op, .amount = bytes, .size = {bytes, 1, 1}, .launches = launches};
+}
+
+// Without what is computed in other microbatches only.
+inline Works in_microbatch(const Works& works, bool is_first) {
+  Works kept;
+  for (const Work& work : works)
+    if (work.when == When::Always || (work.when == When::FirstMicrobatch) == is_first) kept.push_back(work);
+  for (Work& work : kept) work.when = When::Always;
+  return kept;
+}
 
 // --- what the operators of ops/ compute in a forward and in a backward. Bytes count what a fused kernel reads and
 // writes, in elements of `e` bytes.

@@ -20,8 +20,7 @@ struct ClusterConfig {
 void describe(Fields& fields, ClusterConfig& config);
 std::vector<Problem> validate(const ClusterConfig& config);  // keys as in a recipe's section "cluster"
 
-// Slurm's formats of a time limit: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, and UNLIMITED, the longest time. Nothing for any
-// other text and for a time of zero.
+// Slurm's time limits: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, and UNLIMITED. Nothing for other text and for zero.
 std::optional<std::chrono::seconds> parse_wall_time(std::string_view text);
 
 }  // namespace braid

@@ -12,8 +12,7 @@
 namespace braid {
 namespace {
 
-// The stage (chunk) and the microbatch of the n-th forward of a pipeline rank, counted over all its stages, if
-// microbatches go through them in groups of `together`.
+// The stage (chunk) and microbatch of a pipeline rank's n-th forward, if microbatches go in groups of `together`.
 struct Turn {
   int chunk, microbatch;
 };
@@ -62,8 +61,7 @@ std::vector<Op> turns_before(const Stage& stage, const Stage& next, const std::v
   return before;
 }
 
-// Runs each forward but the first, for which all other stages wait, `ahead` microbatches earlier. Only for stages that
-// receive no activations.
+// Runs each forward but the first, for which other stages wait, `ahead` microbatches earlier. It needs no input.
 std::vector<Op> with_forwards_ahead(const std::vector<Op>& turns, int ahead, int microbatches) {
   std::vector<Op> earlier;
   int next = 0;
@@ -263,8 +261,7 @@ class TransferOrder {
     std::size_t op;  // that computes or reads the tensors
     std::vector<Transfer> transfers;
   };
-  // The transfers of a microbatch over all edges of a bundle. They happen together, when all senders have computed
-  // their tensors and all receivers want them.
+  // The transfers of a microbatch over a bundle, which happen together when all senders and receivers are ready.
   struct Event {
     int missing = 0;  // ops that have not computed their tensor, or do not want it yet
     std::vector<Exchange> exchanges{};
@@ -281,8 +278,7 @@ class TransferOrder {
     bool has_come = false;  // to its next op
     std::vector<Op> placed{};
   };
-  // An op that all its ranks have reached, in the order of preference. The next two fields matter only if it leaves an
-  // input behind.
+  // An op that all its ranks have reached. The second and third field matter only if it leaves an input behind.
   struct Runnable {
     bool leaves_input_behind;  // an input of the op after it has not arrived
     bool is_backward;
@@ -323,8 +319,7 @@ class TransferOrder {
       own.sends_allowed = options_.prefetch;
   }
 
-  // A forward receives the activations of the previous stages and sends its own; a backward does the same with
-  // gradients in the opposite direction.
+  // A forward receives and sends activations; a backward does the same with gradients in the opposite direction.
   void add_events(int rank, std::size_t i) {
     const Op& op = lists_[rank][i];
     if (!op.computes()) return;

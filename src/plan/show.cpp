@@ -168,8 +168,7 @@ class Drawing {
  private:
   bool has_lane_for_each() const { return topology_.world_size() <= kMostLanes; }
 
-  // Empty for a rank without a lane. "8 language stage 0 (64 ranks)" for a lane that shows all ranks of a stage; with
-  // interleaving "stages 0, 4".
+  // Empty for a rank without a lane. "8 language stages 0, 4 (64 ranks)" for a lane that stands for all of a stage.
   std::string label_of(int rank) const {
     if (has_lane_for_each()) return fmt::format("{} {}", rank, topology_.coordinates_of(rank));
     std::vector<std::string> stages;

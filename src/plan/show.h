@@ -40,10 +40,9 @@ struct StageCosts {  // of one module, per microbatch and stage, in any unit
 // projector is small compared with its encoder: where only the projector trains, its backward takes 0.25.
 std::vector<StageCosts> stage_costs(const Topology& topology, const std::vector<std::string>& frozen);
 
-// When each op runs if forwards and backwards take given times and transfers take none: this is what the drawing shows,
-// including where a stage waits. The ranks that share a stage of a replica compute together. `costs`: by module, the
-// time of a rank's forward or backward of one microbatch; a rank with several stages divides it
-// equally among them. The schedule must be valid.
+// When each op runs if forwards and backwards take given times and transfers take none, as the drawing shows it. The
+// ranks that share a stage of a replica compute together. `costs`: by module, the time of a rank's forward or backward
+// of one microbatch, which its stages share equally. The schedule must be valid.
 Play make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs);
 
 // One lane per rank, one box with the microbatch number per forward and backward, one colour per module and direction;

@@ -102,8 +102,7 @@ std::string Topology::coordinates_of(int global_rank) const {
 
 namespace {
 
-// The offsets that the marked dims add to a rank. Ascending, because the stride of a dim exceeds the sum of all offsets
-// of the faster dims.
+// The offsets that the marked dims add to a rank; ascending, as a stride exceeds the sum of all faster offsets.
 std::vector<int> offsets(const std::vector<Dim>& dims, const std::vector<bool>& marked) {
   std::vector<int> offsets = {0};
   int stride = 1;

@@ -39,8 +39,7 @@ class Grid {
   // ascending order of their first rank. The order in which `dims` are listed does not matter.
   std::vector<std::vector<int>> groups(const std::vector<std::string>& dims) const;
 
-  // HyperCommGrid's key for a set of dims: reversed declaration order joined by '-', e.g. {tp, dp} ->
-  // "dp-tp".
+  // HyperCommGrid's key for a set of dims: reversed declaration order joined by '-': "dp-tp" for {tp, dp}.
   std::string key(const std::vector<std::string>& dims) const;
 
  private:

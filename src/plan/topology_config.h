@@ -13,8 +13,7 @@ namespace braid {
 enum class ModuleKind { Encoder, Language };
 constexpr auto choice_names(ModuleKind) { return std::array{"encoder", "language"}; }
 
-// One module's grid as written in a recipe. The dense view is tp x cp x dp x pp, the expert view of the same ranks
-// expt_tp x ep x expt_dp x pp.
+// A module's grid in a recipe: tp x cp x dp x pp, or expt_tp x ep x expt_dp x pp as the expert view of the same ranks.
 struct ModuleConfig {
   std::string name{};
   ModuleKind kind = ModuleKind::Language;

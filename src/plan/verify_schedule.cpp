@@ -152,8 +152,7 @@ class Verifier {
     for (const Done& done : done_) check_end(done);
   }
 
-  // The sizes of all microbatches are known before anything but gathers runs, and nothing but gathers follows the
-  // update.
+  // Begin, after which the sizes of microbatches are known, and the update: only gathers are outside of them.
   void check_ends() {
     const std::vector<Op>& ops = schedule_.ranks[rank_];
     const auto count = [&](Op::Kind kind) { return std::ranges::count(ops, kind, &Op::kind); };

@@ -35,8 +35,7 @@ double seconds_since(const Clock::time_point& begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// CPU time of this thread or of all threads of this process (CLOCK_..._CPUTIME_ID), which other processes do not
-// affect.
+// CPU time, which other processes do not affect.
 double cpu_seconds(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
@@ -106,8 +105,7 @@ class GpuMeasurement {
     return marks;
   }
 
-  // In training an operator starts while the one before it ends. An event between them prevents that, so short cases
-  // take longer with events than without.
+  // In training an operator starts while the one before it ends, which an event between them prevents.
   double seconds_added_by_marks() {
     std::erase_if(order_, [this](std::size_t i) { return median(times_[i]) > kShort; });
     if (order_.empty()) return 0;
@@ -126,8 +124,7 @@ class GpuMeasurement {
   EventPool events_;
 };
 
-// CPU seconds of each of `runs`. They take turns for about `seconds`, so that a change of the machine's speed affects
-// all of them.
+// CPU seconds of each run. They take turns, so that a change of the machine's speed affects all of them.
 std::vector<double> cpu_seconds_of(const std::vector<std::function<void()>>& runs, double seconds,
                                    const TellProgress& tell) {
   std::vector<std::vector<double>> times(runs.size());
@@ -165,12 +162,12 @@ struct TimedWork {
 
 // A call takes a latency plus its amount divided by a rate. The latency is what the shortest call takes in excess of
 // its amount at the highest observed rate; the rates of all calls follow from it.
-OperatorSpeed speed_from(const std::vector<TimedWork>& timed) {
+Speed speed_from(const std::vector<TimedWork>& timed) {
   double best = 0;
   for (const auto& [seconds, work] : timed) best = std::max(best, work.amount / seconds);
   const TimedWork& shortest = *std::ranges::min_element(timed, {}, &TimedWork::seconds);
   const double latency = std::max(0.0, shortest.seconds - shortest.work.amount / best);  // rounding may make it less
-  OperatorSpeed speed = {.latency_us = latency * 1e6};
+  Speed speed = {.latency_us = latency * 1e6};
   for (const auto& [seconds, work] : timed)
     speed.rates.push_back({work.size, std::min(work.amount / (seconds - latency), 2 * best) / 1e9});
   return speed;
@@ -191,15 +188,16 @@ double launches_of(const Works& works) {
 
 // The host's time to start a kernel, in microseconds.
 double host_us_of_gpu(const at::Device& device) {
-  constexpr int kWarmUp = 5, kSteps = 40;
-  const SmallStep step("M*E-M*E-", /*tokens=*/128, device);
+  constexpr int kWarmUp = 5, kSteps = 40, kTokens = 128;
+  const std::string pattern = "M*E-M*E-";
+  const SmallStep step = small_step(pattern, kTokens, device);
   std::vector<double> times;
   for (int i = -kWarmUp; i < kSteps; ++i) {
     const auto begin = Clock::now();
-    step.run();
+    step().backward();
     if (i >= 0) times.push_back(seconds_since(begin));
   }
-  return median(times) / launches_of(step.work()) * 1e6;
+  return median(times) / launches_of(small_step_work(pattern, kTokens, device)) * 1e6;
 }
 
 void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,
@@ -214,8 +212,7 @@ void measure_gpu(HardwareProfile& profile, const CalibrationOptions& options, co
   profile.host_us = host_us_of_gpu(device);
 }
 
-// In a model, autograd and the handling of tensors make an operator slower than alone. A step of few tokens shows by
-// how much.
+// Autograd and tensors make an operator slower in a model than alone; a step of few tokens shows by how much.
 void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, const Report& report,
                  const TellProgress& tell) {
   at::set_num_threads(1);
@@ -223,14 +220,15 @@ void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, co
   const std::vector<CalibrationCase> cases = runnable(calibration_cases(at::kCPU, report), report, tell);
   std::vector<std::function<void()>> runs;
   for (const CalibrationCase& each : cases) runs.push_back(each.run);
-  const SmallStep step("M*E-M*E-M*E-M*E-", /*tokens=*/64, at::kCPU);
-  runs.push_back([&] {
+  const std::string pattern = "M*E-M*E-M*E-M*E-";
+  constexpr int kTokens = 64;
+  runs.push_back([step = small_step(pattern, kTokens, at::kCPU)] {
     const at::AutoGradMode with_backward(true);
-    step.run();
+    step().backward();
   });
   const std::vector<double> seconds = cpu_seconds_of(runs, options.seconds, tell);
   set_operators(profile, cases, seconds);
-  const Works works = step.work();
+  const Works works = small_step_work(pattern, kTokens, at::kCPU);
   double beyond_operators = seconds.back();
   for (const Work& work : works) beyond_operators -= seconds_of(work, profile);
   profile.host_us = std::max(beyond_operators, 0.0) / launches_of(works) * 1e6;
@@ -261,12 +259,12 @@ constexpr std::array kLayerKinds = {"M", "*", "E", "-"};
 constexpr int kOfEachKind = 3;
 constexpr std::int64_t kTokens = 256;
 
-using Layers = std::vector<std::unique_ptr<SmallStep>>;
+using Layers = std::vector<SmallStep>;
 
 Layers some_layers() {
   Layers layers;
   for (int i = 0; i < kOfEachKind; ++i)
-    for (const char* kind : kLayerKinds) layers.push_back(std::make_unique<SmallStep>(kind, kTokens, at::kCPU));
+    for (const char* kind : kLayerKinds) layers.push_back(small_step(kind, kTokens, at::kCPU));
   return layers;
 }
 
@@ -282,8 +280,8 @@ Seconds run(const Layers& layers, const Call& call, const Group& group) {
   group.barrier();
   const auto start = Clock::now();
   const double begin = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
-  for (const auto& layer : layers) {
-    const at::Tensor loss = layer->forward();
+  for (const SmallStep& layer : layers) {
+    const at::Tensor loss = layer();
     call();
     loss.backward();
     call();
@@ -303,7 +301,7 @@ double crowding_of(const CollectiveRuns& runs) {
 
 constexpr std::int64_t kSmall = 128;  // bytes whose transfer time is negligible beside the latency
 
-double seconds_over(const Link& link, const CollectiveCase& call) {
+double seconds_over(const Speed& link, const CollectiveCase& call) {
   HardwareProfile profile;
   profile.inside_node = link;
   return seconds_of(call.operation, static_cast<double>(call.bytes), {call.ranks, 1, call.ranks}, profile);
@@ -350,8 +348,8 @@ double computed_share(const std::vector<MeasuredCollective>& measured, int cores
 }
 
 // Rates from the additional time of a larger message over a small one of the same operation.
-std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured) {
-  std::vector<RatePoint> rates;
+std::vector<Rate> rates_of(const std::vector<MeasuredCollective>& measured) {
+  std::vector<Rate> rates;
   for (const MeasuredCollective& each : measured) {
     const CollectiveCase& call = each.call;
     if (call.bytes <= kSmall) continue;
@@ -363,7 +361,7 @@ std::vector<RatePoint> rates_of(const std::vector<MeasuredCollective>& measured)
     const double longer = std::max(each.seconds - small->seconds, 0.1 * each.seconds);  // a smaller difference is noise
     rates.push_back({static_cast<double>(call.bytes), volume_of(call) / longer / 1e9});
   }
-  std::ranges::sort(rates, {}, &RatePoint::bytes);
+  std::ranges::sort(rates, {}, &Rate::size);
   return rates;
 }
 

@@ -71,8 +71,7 @@ struct CollectiveRuns {
 // measured relative to the run without calls just before it. There is no crowding if every rank has a core.
 CollectiveTimes times_of(const CollectiveRuns& runs);
 
-// The cases that `ranks` ranks measure for fit_collectives(): small messages of each operation, gathers of several
-// sizes.
+// The cases for fit_collectives(): small messages of each operation, gathers of several sizes.
 std::vector<CollectiveCase> collective_cases(int ranks);
 
 // Sets collective_us, collective_cpu and the links of a profile whose cores are set, so that predict/op_time.h
@@ -80,10 +79,9 @@ std::vector<CollectiveCase> collective_cases(int ranks);
 // grows with the group; so groups of different sizes must be measured to separate the two latencies.
 void fit_collectives(const std::vector<MeasuredCollective>& measured, HardwareProfile& profile);
 
-// Measures each case. A rank computes a small layer before each call, so that its threads fall asleep and wake up, and
-// caches are as cold after a call as in training; that layer's own time does not count. Every rank of `world` must call
-// this; it goes through all cases `rounds` times, at least once. `few` is valid only on the first `cores` ranks.
-// `after_round` is also called after the warm-up round.
+// Measures each case `rounds` times. A rank computes a small layer before each call, so that its threads fall asleep
+// and wake up, and caches are as cold after a call as in training. Every rank of `world` must call this. `few` is valid
+// only on the first `cores` ranks. `after_round` is also called after the warm-up round.
 CollectiveRuns measure_collectives(
     World& world, int cores, const std::vector<CollectiveCase>& cases, int rounds,
     const std::function<void()>& after_round = [] {});

@@ -14,6 +14,7 @@
 #include "comm/group.h"
 #include "comm/progress.h"
 #include "comm/store.h"
+#include "models/decoder.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
@@ -49,6 +50,37 @@ HybridLmConfig small_model(const std::string& pattern, const at::Device& device)
   c.expert_ffn = 64;
   return c;
 }
+
+struct SmallModel {
+  SmallModel(const HybridLmConfig& small, std::int64_t tokens, const at::Device& device)
+      : config(small),
+        alone("alone", device, progress),
+        parallel{.tp = alone, .cp = alone, .tp_cp = alone, .ep = alone, .expt_tp = alone},
+        parameters(declare_parameters(config), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
+        decoder(config, parameters, parallel, 0, 1, {}),
+        batch{.sequences = pack_sequences({0, tokens}, device)} {
+    parameters.initialize(1);
+    const at::Tensor on_host = at::randint(config.vocab, {tokens}, at::kLong);
+    ids = on_host.to(device);
+    labels = counted_labels(on_host, device);
+  }
+
+  at::Tensor forward() const {
+    for (const Parameters::Entry& entry : parameters.entries()) entry.value.mutable_grad() = at::Tensor();
+    const at::Tensor x = decoder.run_layers(decoder.embed(ids), batch);
+    return decoder.token_losses(decoder.logits(x, labels.rows), labels.labels).sum();
+  }
+
+  const HybridLmConfig config;
+  Progress progress;
+  const Group alone;
+  const Parallel parallel;
+  Parameters parameters;
+  const Decoder decoder;
+  const SequenceBatch batch;
+  at::Tensor ids;
+  CountedLabels labels;
+};
 
 using Lengths = std::vector<std::int64_t>;
 using Row = std::vector<std::int64_t>;
@@ -282,8 +314,7 @@ class Cases {
     explicit ExpertSizes(const Row& s) : experts(s[0]), rows(s[1]), in(s[2]), out(s[3]) {}
     std::int64_t experts, rows, in, out;
   };
-  // Routing gives experts different numbers of rows, which are not multiples of a kernel's tile. Here every second
-  // expert has an eighth more rows than its neighbour.
+  // Routing gives experts unequal numbers of rows: here every second one has an eighth more than its neighbour.
   ExpertTensors expert_tensors(const ExpertSizes& s) {
     Lengths counts;
     std::vector<int> ends;
@@ -427,25 +458,9 @@ class Cases {
 
 }  // namespace
 
-SmallStep::SmallStep(const std::string& pattern, std::int64_t tokens, const at::Device& device)
-    : config_(small_model(pattern, device)),
-      tokens_(tokens),
-      device_(device),
-      alone_("alone", device, progress_),
-      parallel_{.tp = alone_, .cp = alone_, .tp_cp = alone_, .ep = alone_, .expt_tp = alone_},
-      parameters_(declare_parameters(config_), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
-      model_(config_, parameters_, parallel_, 0, 1, {}),
-      batch_{.sequences = pack_sequences({0, tokens}, device)} {
-  parameters_.initialize(1);
-  const at::Tensor ids = at::randint(config_.vocab, {tokens}, at::kLong);
-  ids_ = ids.to(device);
-  labels_ = counted_labels(ids, device);
-}
-
-at::Tensor SmallStep::forward() const {
-  for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
-  const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
-  return model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum();
+SmallStep small_step(const std::string& pattern, std::int64_t tokens, const at::Device& device) {
+  return
+      [model = std::make_shared<SmallModel>(small_model(pattern, device), tokens, device)] { return model->forward(); };
 }
 
 Works small_step_work(const std::string& pattern, std::int64_t tokens, const at::Device& device) {

@@ -24,16 +24,7 @@ constexpr double kMostMemoryGb = 1e7, kMostMicroseconds = 1e8, kMostCrowding = 1
 constexpr int kMostCores = 1'000'000;
 constexpr double kLeastInTable = 1e-9, kMostInTable = 1e15;
 
-// In YAML, a table of numbers is a text of several lines with one point per line.
-using Numbers = std::vector<std::vector<double>>;
-
-std::string text_of(const Numbers& rows) {
-  std::string text;
-  for (const std::vector<double>& row : rows) text += fmt::format("{:.5g}\n", fmt::join(row, " "));
-  return text;
-}
-
-// The profile's form in YAML, which describe() visits.
+// The profile's form in YAML, which describe() visits. A table of numbers is a text with one point per line.
 struct SpeedText {
   std::string name{};  // of an operator
   double latency_us = 0;
@@ -123,12 +114,12 @@ void check_numbers(Complaints& problems, const ProfileText& text) {
         "give the share of a collective's time that a core is busy with it");
 }
 
-// The numbers of each line of rates, which must have a positive number for each column.
-Numbers rates_of(Complaints& problems, const std::string& section, const SpeedText& text,
+// Each line of rates must have a positive number for each column: sizes, then the rate.
+Speed speed_from(Complaints& problems, const std::string& section, const SpeedText& text,
                  const std::vector<std::string>& columns) {
   const std::string key = section + ".rates";
   check(problems, section + ".latency_us", text.latency_us, kNotNegative, kMostMicroseconds, "give microseconds");
-  Numbers rows;
+  Speed speed = {.latency_us = text.latency_us};
   for (const std::string& line : split(text.rates, '\n')) {
     std::istringstream words(line);
     std::vector<double> row;
@@ -147,16 +138,16 @@ Numbers rates_of(Complaints& problems, const std::string& section, const SpeedTe
           "check the units of " + joined(columns, ", "));
       return {};
     }
-    rows.push_back(std::move(row));
+    std::array<double, 3> size = {1, 1, 1};
+    std::copy(row.begin(), row.end() - 1, size.begin());
+    speed.rates.emplace_back(size, row.back());
   }
-  return rows;
+  return speed;
 }
 
-Link link_of(Complaints& problems, const std::string& key, const SpeedText& text) {
-  Link link = {.latency_us = text.latency_us};
-  for (const std::vector<double>& row : rates_of(problems, key, text, {"bytes", "gb_per_s"}))
-    link.rates.push_back({row[0], row[1]});
-  std::ranges::sort(link.rates, {}, &RatePoint::bytes);
+Speed link_from(Complaints& problems, const std::string& key, const SpeedText& text) {
+  Speed link = speed_from(problems, key, text, {"bytes", "gb_per_s"});
+  std::ranges::sort(link.rates, {}, &Rate::size);
   return link;
 }
 
@@ -168,14 +159,8 @@ void add_operator(Complaints& problems, const OperatorText& text, HardwareProfil
                         choice_advice(text.name, operator_names()));
   std::vector<std::string> columns = {"rows", "columns", "depth", "giga_per_s"};
   if (counts_bytes(static_cast<Operator>(index))) columns = {"bytes", "giga_per_s"};
-  OperatorSpeed& speed = profile.operators[index];
-  speed.latency_us = text.latency_us;
-  for (const std::vector<double>& row : rates_of(problems, key, text, columns)) {
-    std::array<double, 3> size = {1, 1, 1};
-    std::copy(row.begin(), row.end() - 1, size.begin());
-    speed.rates.emplace_back(size, row.back());
-  }
-  if (speed.rates.empty() && problems.list.empty())
+  profile.operators[index] = speed_from(problems, key, text, columns);
+  if (profile.operators[index].rates.empty() && problems.list.empty())
     problems.add(key, fmt::format("{} has no rates", key), "write a line of " + joined(columns, ", "));
 }
 
@@ -192,19 +177,15 @@ class ProfileWriter : public YamlWriter {
   }
 };
 
-SpeedText text_of(const Link& link) {
-  Numbers rows;
-  for (const RatePoint& point : link.rates) rows.push_back({point.bytes, point.gb_per_s});
-  return {.latency_us = link.latency_us, .rates = text_of(rows)};
-}
-
-SpeedText text_of(const OperatorSpeed& speed, int op) {
-  Numbers rows;
-  for (const OperatorRate& rate : speed.rates) {
-    const int sizes = counts_bytes(static_cast<Operator>(op)) ? 1 : 3;
-    rows.emplace_back(rate.size.begin(), rate.size.begin() + sizes).push_back(rate.giga_per_s);
+// `sizes`: how many of a rate's sizes are written.
+SpeedText text_of(const Speed& speed, int sizes, std::string name = "") {
+  std::string rates;
+  for (const Rate& rate : speed.rates) {
+    std::vector<double> row(rate.size.begin(), rate.size.begin() + sizes);
+    row.push_back(rate.giga_per_s);
+    rates += fmt::format("{:.5g}\n", fmt::join(row, " "));
   }
-  return {operator_names()[op], speed.latency_us, text_of(rows)};
+  return {std::move(name), speed.latency_us, std::move(rates)};
 }
 
 // The operator whose speed stands for one that was not measured.
@@ -221,22 +202,23 @@ Operator stand_in(Operator op, DeviceChoice device) {
 
 }  // namespace
 
-OperatorRate::OperatorRate(const std::array<double, 3>& size, double giga_per_s)
+Rate::Rate(const std::array<double, 3>& size, double giga_per_s)
     : size(size), giga_per_s(giga_per_s), log2_size{std::log2(size[0]), std::log2(size[1]), std::log2(size[2])} {}
 
-double rate_of(const Link& link, double bytes) {
-  const std::vector<RatePoint>& points = link.rates;
+double rate_of(const Speed& link, double bytes) {
+  const std::vector<Rate>& points = link.rates;
   BRAID_CHECK(!points.empty(), "the profile has no rates of this link");
-  const auto above = std::ranges::upper_bound(points, bytes, {}, &RatePoint::bytes);
-  if (above == points.begin()) return points.front().gb_per_s * kGiga;
-  if (above == points.end()) return points.back().gb_per_s * kGiga;
-  const RatePoint &low = *(above - 1), &high = *above;
-  const double share = std::log(bytes / low.bytes) / std::log(high.bytes / low.bytes);
-  return (low.gb_per_s + share * (high.gb_per_s - low.gb_per_s)) * kGiga;
+  const auto bytes_of = [](const Rate& rate) { return rate.size[0]; };
+  const auto above = std::ranges::upper_bound(points, bytes, {}, bytes_of);
+  if (above == points.begin()) return points.front().giga_per_s * kGiga;
+  if (above == points.end()) return points.back().giga_per_s * kGiga;
+  const Rate &low = *(above - 1), &high = *above;
+  const double share = std::log(bytes / bytes_of(low)) / std::log(bytes_of(high) / bytes_of(low));
+  return (low.giga_per_s + share * (high.giga_per_s - low.giga_per_s)) * kGiga;
 }
 
-const OperatorSpeed& speed_of(const HardwareProfile& profile, Operator op) {
-  const OperatorSpeed& speed = profile.operators[static_cast<int>(op)];
+const Speed& speed_of(const HardwareProfile& profile, Operator op) {
+  const Speed& speed = profile.operators[static_cast<int>(op)];
   if (!speed.rates.empty()) return speed;
   const Operator next = stand_in(op, profile.device);
   BRAID_CHECK(next != op, "{} has no speed of {}", profile.name, operator_names()[static_cast<int>(op)]);
@@ -252,8 +234,8 @@ HardwareProfile parse_hardware(const std::string& yaml, const std::string& name)
   HardwareProfile profile = std::move(text.profile);
   profile.memory_gb = text.memory_gb.value_or(0);
   profile.cores = profile.device == DeviceChoice::Cpu ? text.cores.value_or(0) : 0;
-  profile.inside_node = link_of(complaints, "inside_node", text.inside_node);
-  profile.between_nodes = link_of(complaints, "between_nodes", text.between_nodes);
+  profile.inside_node = link_from(complaints, "inside_node", text.inside_node);
+  profile.between_nodes = link_from(complaints, "between_nodes", text.between_nodes);
   for (const OperatorText& op : text.operators) add_operator(complaints, op, profile);
   for (const Operator needed :
        {profile.device == DeviceChoice::Cpu ? Operator::ProductWide : Operator::Product, Operator::Stream}) {
@@ -275,11 +257,11 @@ std::string to_yaml(const HardwareProfile& profile) {
   ProfileText text = {.profile = profile,
                       .memory_gb = profile.memory_gb,
                       .cores = profile.cores,
-                      .inside_node = {text_of(profile.inside_node)},
-                      .between_nodes = {text_of(profile.between_nodes)}};
+                      .inside_node = {text_of(profile.inside_node, 1)},
+                      .between_nodes = {text_of(profile.between_nodes, 1)}};
   for (int op = 0; op < kOperators; ++op)
-    if (const OperatorSpeed& speed = profile.operators[op]; !speed.rates.empty())
-      text.operators.push_back({text_of(speed, op)});
+    if (const Speed& speed = profile.operators[op]; !speed.rates.empty())
+      text.operators.push_back({text_of(speed, counts_bytes(static_cast<Operator>(op)) ? 1 : 3, operator_names()[op])});
   ProfileWriter writer;
   describe(writer, text);
   return writer.text();
@@ -322,7 +304,7 @@ std::string described(const HardwareProfile& profile) {
 }
 
 void check_links(const HardwareProfile& profile, int ranks) {
-  const auto check = [&](const char* key, const Link& link) {
+  const auto check = [&](const char* key, const Speed& link) {
     if (link.rates.empty())
       throw ConfigError({fmt::format("the hardware profile '{}' has no rates of {}, over which {} ranks communicate",
                                      profile.name, key, ranks),

@@ -16,29 +16,19 @@ struct StoredProfile {
 };
 const std::vector<StoredProfile>& stored_profiles();
 
-// How fast a link or memory moves messages of a size. The rate is interpolated over the logarithm of the size, and
-// constant beyond the outermost points.
-struct RatePoint {
-  double bytes = 0, gb_per_s = 0;
-};
-
-struct Link {
-  double latency_us = 0;  // time of an empty message
-  std::vector<RatePoint> rates{};
-};
-
-// An operator's speed at given sizes (see Work).
-struct OperatorRate {
-  std::array<double, 3> size;
+// How fast a link moves a message of some bytes, or an operator computes at given sizes (see Work).
+struct Rate {
+  std::array<double, 3> size;       // of a link: bytes, 1, 1
   double giga_per_s;                // 1e9 floating-point operations, or bytes, per second
   std::array<double, 3> log2_size;  // cached, because every prediction needs it
 
-  OperatorRate(const std::array<double, 3>& size, double giga_per_s);
+  Rate(const std::array<double, 3>& size, double giga_per_s);
+  Rate(double bytes, double giga_per_s) : Rate({bytes, 1, 1}, giga_per_s) {}
 };
 
-struct OperatorSpeed {
-  double latency_us = 0;  // time of a call without any work
-  std::vector<OperatorRate> rates{};
+struct Speed {
+  double latency_us = 0;      // time of an empty message, or of a call without any work
+  std::vector<Rate> rates{};  // of a link: by ascending bytes
 };
 
 enum class Source { Same, Measured, Datasheet };  // of the numbers in a profile
@@ -57,15 +47,15 @@ struct HardwareProfile {
   double collective_us = 0;                  // time of a collective's call besides its messages
   double crowding = 1;                       // factor on the CPU time of ranks if they outnumber the cores
   double collective_cpu = 1;  // on a CPU: the share of a collective's time that a rank computes; it sleeps the rest
-  Link inside_node{}, between_nodes{};                // per GPU and direction
-  std::array<OperatorSpeed, kOperators> operators{};  // without rates: speed_of() names a substitute
+  Speed inside_node{}, between_nodes{};       // per GPU and direction
+  std::array<Speed, kOperators> operators{};  // without rates: speed_of() names a substitute
 };
 
-// The rate at a message's size, in bytes per second.
-double rate_of(const Link& link, double bytes);
+// In bytes per second: interpolated over the logarithm of the size, and constant beyond the outermost points.
+double rate_of(const Speed& link, double bytes);
 
 // The measured speed of an operator, or else of the most similar operator that was measured.
-const OperatorSpeed& speed_of(const HardwareProfile& profile, Operator op);
+const Speed& speed_of(const HardwareProfile& profile, Operator op);
 
 // One of the profiles that are part of the program ("h100"), or a YAML file. Throws a ConfigError with all problems.
 HardwareProfile load_hardware(const std::string& name_or_path);

@@ -297,24 +297,23 @@ std::string fix_of(const Recipe& recipe, const NodeCounts& wanted, int ranks_per
   };
   std::vector<std::string> options;
   // Adds the first number from `from` on, downwards or upwards within 1 to `last`, with which the recipe fits.
-  const auto add_first = [&](const char* option, std::int64_t from, int direction, std::int64_t last,
-                             const auto& counts_with) {
+  const auto add_first = [&](bool of_encoders, std::int64_t from, int direction, std::int64_t last) {
     for (int distance = 0; distance < kFarthest; ++distance) {
       const std::int64_t count = from + direction * distance;
       if (count < 1 || count > last) return;
-      if (fits(counts_with(static_cast<int>(count)))) return options.push_back(fmt::format("{} {}", option, count));
+      const int n = static_cast<int>(count);
+      if (fits(of_encoders ? NodeCounts{wanted.nodes, n} : NodeCounts{n, wanted.encoder_nodes}))
+        return options.push_back(fmt::format("{} {}", of_encoders ? "--encoder-nodes" : "--nodes", n));
     }
   };
-  const auto with_nodes = [&](int n) { return NodeCounts{n, wanted.encoder_nodes}; };
-  add_first("--nodes", std::min(nodes - 1, most), -1, most, with_nodes);
-  add_first("--nodes", nodes + 1, 1, most, with_nodes);
+  add_first(false, std::min(nodes - 1, most), -1, most);
+  add_first(false, nodes + 1, 1, most);
   // Without --encoder-nodes, the ranks of encoders may fill only a part of their last node.
   if (std::int64_t ranks = encoder_ranks(recipe.topology); ranks > 0) {
     if (wanted.encoder_nodes) ranks = std::int64_t{*wanted.encoder_nodes} * ranks_per_node;
-    const auto with_encoder_nodes = [&](int n) { return NodeCounts{wanted.nodes, n}; };
     const std::int64_t last = std::min(nodes, most) - 1;
-    add_first("--encoder-nodes", std::min((ranks - 1) / ranks_per_node, last), -1, last, with_encoder_nodes);
-    add_first("--encoder-nodes", ranks / ranks_per_node + 1, 1, last, with_encoder_nodes);
+    add_first(true, std::min((ranks - 1) / ranks_per_node, last), -1, last);
+    add_first(true, ranks / ranks_per_node + 1, 1, last);
   }
   if (options.empty() && wanted.encoder_nodes && fits({wanted.nodes})) return "leave out --encoder-nodes";
   return options.empty() ? "change the modules, e.g. with --llm-tp" : "use " + joined_by_or(options);

@@ -73,22 +73,12 @@ MemoryQuestion memory_question(const HardwareProfile& hardware);
 // the heaviest microbatches are examined, in about a millisecond per distinct microbatch.
 MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const std::vector<StepSizes>& steps,
                                 const MemoryQuestion& question = {});
-// If every step has these sizes.
-inline MemoryPrediction predict_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
-                                       const MemoryQuestion& question = {}) {
-  return predict_memory(recipe, topology, std::vector{sizes}, question);
-}
 // For each of these ranks, its memory in the step in which it needs most.
 std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology& topology,
                                             const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
                                             const MemoryQuestion& question = {});
-inline RankMemory predict_rank_memory(const Recipe& recipe, const Topology& topology, const StepSizes& sizes,
-                                      int global_rank, const MemoryQuestion& question = {}) {
-  return predict_rank_memory(recipe, topology, std::vector{sizes}, {global_rank}, question).front();
-}
 
-// What a run needs on a device: on the fullest GPU or, on CPUs, on the host whose memory all ranks share. `braid plan
-// memory`, searches and pages show these numbers.
+// What a run needs on the fullest GPU or, on CPUs, on the host whose memory all ranks share.
 struct DeviceMemory {
   std::int64_t needed = 0;      // without slack: an allocator that runs out of memory first releases what it caches
   std::int64_t with_slack = 0;  // as a tool that monitors the device reports it
@@ -109,8 +99,7 @@ struct MemoryAdvice {
 // Returns the sizes of a recipe's steps.
 using StepsOf = std::function<std::vector<StepSizes>(const Recipe&, const Topology&)>;
 
-// Changes that lead to a valid recipe on as many ranks; those that save most are first. `before` is the prediction for
-// the unchanged recipe and its steps.
+// Changes that lead to a valid recipe on as many ranks, those that save most first. `before`: without a change.
 std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,
                                         const MemoryQuestion& question = {});
 

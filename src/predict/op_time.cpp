@@ -19,8 +19,8 @@ struct Links {
 
   double inside_latency() const { return 1e-6 * hardware.inside_node.latency_us; }
   double between_latency() const { return 1e-6 * hardware.between_nodes.latency_us; }
-  // The rate at which a ring or a tree moves `bytes` past each rank. Every rank of a node has its own link to other
-  // nodes, so as many rings or trees run in parallel.
+  // The rate at which a ring or a tree moves `bytes` past each rank. As many of them run as a node has ranks, since
+  // each rank has its own link to other nodes.
   double rate(double bytes) const {
     const double inside = rate_of(hardware.inside_node, bytes);
     if (group.nodes == 1) return inside;
@@ -63,12 +63,11 @@ double seconds_of_messages(const std::string& operation, double bytes, const Lin
 
 // Averages times per operation (or byte) over the measured sizes, weighted by the inverse fourth power of the distance
 // between the logarithms of the sizes. The result is exact at a measured size and between its neighbours elsewhere.
-// Times rather than rates are averaged, because a size may have been measured as a forward and as a backward, and both
-// will run.
-double giga_per_s(const OperatorSpeed& speed, const std::array<double, 3>& size) {
+// Times rather than rates: a size may have been measured as a forward and as a backward, and both will run.
+double giga_per_s(const Speed& speed, const std::array<double, 3>& size) {
   const std::array<double, 3> at = {std::log2(size[0]), std::log2(size[1]), std::log2(size[2])};
   double weights = 0, times = 0;
-  for (const OperatorRate& rate : speed.rates) {
+  for (const Rate& rate : speed.rates) {
     double squares = 1e-6;  // not zero at a measured size
     for (std::size_t i = 0; i < at.size(); ++i) squares += (at[i] - rate.log2_size[i]) * (at[i] - rate.log2_size[i]);
     const double weight = 1 / (squares * squares);
@@ -142,7 +141,7 @@ double seconds_of(const Collective& collective, const GroupPlacement& group, con
 
 double seconds_of(const Work& work, const HardwareProfile& hardware) {
   if (work.amount <= 0) return 0;
-  const OperatorSpeed& speed = speed_of(hardware, work.op);
+  const Speed& speed = speed_of(hardware, work.op);
   return work.count * (speed.latency_us * 1e-6 + work.amount / (giga_per_s(speed, work.size) * 1e9));
 }
 

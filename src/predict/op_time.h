@@ -25,8 +25,7 @@ struct GroupPlacement {
   int per_node = 1;  // ranks on the node with the fewest; its links limit a ring
 };
 
-// The group of a module with this key ("tp", "dp-cp") to which a rank belongs, if every node has `ranks_per_node`
-// consecutive global ranks.
+// The group with this key ("tp", "dp-cp") of a rank, if nodes have `ranks_per_node` consecutive ranks.
 GroupPlacement place_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node);
 // Among the groups of all replicas, the one on the most nodes, because the others eventually wait for it.
 GroupPlacement place_worst_group(const Module& module, const std::string& key, int global_rank, int ranks_per_node);

@@ -3,19 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
+#include <cmath>
 #include <limits>
 #include <map>
-#include <memory>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "log/trace.h"
 #include "pages/page.h"
 #include "predict/memory.h"
 
@@ -81,33 +77,6 @@ Json timeline_of(const PlayedStep& step) {
   return {{"tracks", std::move(names)}, {"texts", texts}, {"spans", std::move(spans)}};
 }
 
-// --- the trace
-
-Trace::TimePoint at(double seconds) {
-  return Trace::TimePoint(
-      std::chrono::duration_cast<Trace::TimePoint::duration>(std::chrono::duration<double>(seconds)));
-}
-
-void trace_rank(const PlayedStep& step, int rank, const std::string& folder) {
-  const auto& [world, schedule, play] = step;
-  std::vector<std::string> coordinates;
-  for (int m = 0; m < std::ssize(world.modules); ++m)
-    if (world.topology.module(m).dense.contains(rank))
-      coordinates.push_back(fmt::format("{}[{}]", world.modules[m].name,
-                                        world.modules[m].dense.coordinates_of(world.full_rank(m, rank))));
-  Trace trace(folder, rank, fmt::format("{}", fmt::join(coordinates, " + ")));
-  const int communication = trace.add_track("gathers and reductions");
-  for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
-    const Op& op = schedule.ranks[rank][i];
-    const OpSpan& span = play.ranks[rank][i];
-    if (!is_shown(op, span)) continue;
-    std::vector<Trace::Arg> args;
-    if (op.computes() || op.kind == Op::Load) args.emplace_back("microbatch", op.microbatch);
-    trace.add_span(describe(op, world.topology), at(span.begin), at(span.end), args,
-                   op.starts_collective() ? communication : Trace::kMainTrack);
-  }
-}
-
 // --- layouts
 
 // One row for each module, or one for modules that share their ranks.
@@ -152,7 +121,7 @@ Json json_of(const StageRankMemory& fullest, const Topology& topology) {
 Json layout_json(const Recipe& recipe, const Simulation& simulation, const HardwareProfile& hardware) {
   const Topology topology(recipe.topology, workload_of(recipe));
   const MemoryQuestion question = memory_question(hardware);
-  const MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
+  const MemoryPrediction prediction = predict_memory(recipe, topology, {full_step(recipe, topology)}, question);
   const DeviceMemory device = device_memory(prediction, topology, question);
   Json layout = {{"name", grids_text(recipe)},
                  {"settings", settings_json(recipe)},
@@ -272,22 +241,37 @@ Play in_milliseconds(Play play) {
   return play;
 }
 
-void write_trace(const PlayedStep& step, const std::string& path) {
-  const auto refuse = [&](const std::string& why) {
-    throw ConfigError({fmt::format("cannot write '{}'{}", path, why), "--trace", "give the name of a file"});
+std::string trace_of(const PlayedStep& step) {
+  const auto& [world, schedule, play] = step;
+  std::string text;
+  const auto add = [&](const char* kind, const std::string& name, int rank, int track, const Json& fields) {
+    Json event = {{"ph", kind}, {"name", name}, {"pid", rank}, {"tid", track}};
+    event.update(fields);
+    text += (text.empty() ? "[\n" : ",\n") + event.dump();
   };
-  std::string folder = path + ".XXXXXX";
-  if (!mkdtemp(folder.data())) refuse("");
-  std::error_code error;
-  const auto remove = [](const std::string* name) {
-    std::error_code ignored;
-    std::filesystem::remove_all(*name, ignored);
-  };
-  const std::unique_ptr<const std::string, decltype(remove)> temporary(&folder, remove);
-  for (int rank = 0; rank < step.world.topology.world_size(); ++rank) trace_rank(step, rank, folder);
-  merge_traces(folder);
-  std::filesystem::rename(merged_trace_path(folder), path, error);
-  if (error) refuse(": " + error.message());
+  const auto microseconds = [](double seconds) { return std::llround(1e6 * seconds); };
+  for (int rank = 0; rank < world.topology.world_size(); ++rank) {
+    std::vector<std::string> coordinates;
+    for (int m = 0; m < std::ssize(world.modules); ++m)
+      if (world.topology.module(m).dense.contains(rank))
+        coordinates.push_back(fmt::format("{}[{}]", world.modules[m].name,
+                                          world.modules[m].dense.coordinates_of(world.full_rank(m, rank))));
+    const std::string name = fmt::format("rank {}: {}", rank, fmt::join(coordinates, " + "));
+    add("M", "process_name", rank, 0, {{"args", {{"name", name}}}});
+    add("M", "process_sort_index", rank, 0, {{"args", {{"sort_index", rank}}}});
+    add("M", "thread_name", rank, 0, {{"args", {{"name", "main"}}}});
+    add("M", "thread_name", rank, 1, {{"args", {{"name", "gathers and reductions"}}}});
+    for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
+      const Op& op = schedule.ranks[rank][i];
+      const OpSpan& span = play.ranks[rank][i];
+      if (!is_shown(op, span)) continue;
+      const std::int64_t begin = microseconds(span.begin);
+      Json fields = {{"ts", begin}, {"dur", microseconds(span.end) - begin}};
+      if (op.computes() || op.kind == Op::Load) fields["args"] = {{"microbatch", op.microbatch}};
+      add("X", describe(op, world.topology), rank, op.starts_collective() ? 1 : 0, fields);
+    }
+  }
+  return text + "\n]\n";
 }
 
 std::string plan_html(const Json& page) {

@@ -49,8 +49,7 @@ std::string plan_html(const nlohmann::ordered_json& page);
 // The same step with times in milliseconds.
 Play in_milliseconds(Play play);
 
-// Writes a simulated step as a timeline for Perfetto, in the format of a run's trace (log/trace.h): one row for each
-// played rank, with its gathers and reductions below. Throws a ConfigError if the file cannot be written.
-void write_trace(const PlayedStep& step, const std::string& path);
+// A simulated step as a timeline for Perfetto: one row for each played rank, with its gathers and reductions below.
+std::string trace_of(const PlayedStep& step);
 
 }  // namespace braid

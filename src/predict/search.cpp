@@ -56,8 +56,7 @@ class Search {
     result_.counts.against_rules = space_.against_rules();
   }
 
-  // Best first: takes the language layout with the least bound, which grows once its settings are known, and simulates
-  // it when no other layout has a smaller bound.
+  // Best first: chooses settings for the layout with the least bound, which then grows, or simulates it.
   SearchResult run() {
     result_.given = evaluate(recipe_, memory_of(recipe_));
     result_.given_fits = result_.given.memory <= result_.memory_limit && result_.given.simulation.ranks <= gpus_;
@@ -129,7 +128,7 @@ class Search {
   DeviceMemory memory_of(const Recipe& recipe, std::int64_t* language = nullptr) const {
     const Topology topology(recipe.topology, workload_of(recipe));
     const MemoryQuestion question = memory_question(hardware_);
-    MemoryPrediction prediction = predict_memory(recipe, topology, full_step(recipe, topology), question);
+    MemoryPrediction prediction = predict_memory(recipe, topology, {full_step(recipe, topology)}, question);
     const DeviceMemory memory = device_memory(prediction, topology, question);
     if (!language) return memory;
     std::erase_if(prediction.stages,

@@ -72,11 +72,10 @@ class StepTimes {
   };
 
  public:
-  StepTimes(const ReducedWorld& world, const StepSetup& setup, const ScheduleOptions& options,
-            const HardwareProfile& hardware)
+  StepTimes(const ReducedWorld& world, const Recipe& recipe, const HardwareProfile& hardware)
       : world_(world),
-        setup_(setup),
-        options_(options),
+        setup_(step_setup(recipe)),
+        options_(schedule_options_of(world.recipe, world.topology)),
         hardware_(hardware),
         sends_(world.topology.world_size()),
         receives_(sends_.size()) {
@@ -86,6 +85,8 @@ class StepTimes {
       ++receives_[edge.to_rank];
     }
   }
+
+  const ScheduleOptions& schedule_options() const { return options_; }
 
   // Sets the sizes of the step that is predicted next, in the small world. They must outlive its prediction.
   void begin(const StepSizes& sizes) {
@@ -174,8 +175,7 @@ class StepTimes {
     return found->second = seconds_of(update_work(updated, is_in_fp8 ? fp8 : 0, setup_.layers), hardware_);
   }
 
-  // The part of the update that concerns one of the rank's modules. The collectives of all ranks are attributed to the
-  // first module.
+  // The update of one of the rank's modules. The collective of all ranks is attributed to the first module.
   OpTime of_update(int m, int rank) {
     const RankStep step = step_of(m, rank);
     OpTime time = {.compute = seconds_of_update(m, rank)};
@@ -243,8 +243,8 @@ class StepTimes {
 
  private:
   const ReducedWorld& world_;
-  const StepSetup& setup_;
-  const ScheduleOptions& options_;
+  const StepSetup setup_;
+  const ScheduleOptions options_;
   const HardwareProfile& hardware_;
   const StepSizes* sizes_ = nullptr;
   std::vector<int> sends_, receives_;                                   // by rank: edges between modules
@@ -263,12 +263,10 @@ class Simulator {
         step_{reduce_world(recipe, !options.draw || options.equal_replicas), {}, {}},
         ranks_(step_.world.full_size()),
         hardware_(on_one_host(hardware, ranks_)),
-        setup_(step_setup(recipe)),
-        schedule_options_(schedule_options_of(step_.world.recipe, topology())),
-        times_(step_.world, setup_, schedule_options_, hardware_) {
+        times_(step_.world, recipe, hardware_) {
     check_links(hardware_, ranks_);
     if (options.reading) reading_.emplace(*options.reading, step_.world.recipe, topology());
-    step_.schedule = make_schedule(topology(), schedule_options_);
+    step_.schedule = make_schedule(topology(), times_.schedule_options());
     result_.modules = no_times();
   }
 
@@ -442,8 +440,6 @@ class Simulator {
   PlayedStep step_;
   const int ranks_;  // of the large world
   const HardwareProfile hardware_;
-  const StepSetup setup_;
-  const ScheduleOptions schedule_options_;
   StepTimes times_;
   Account account_;
   std::optional<ReadingTime> reading_;
@@ -488,15 +484,13 @@ int ReducedWorld::full_size() const {
 
 HardwareProfile slower(HardwareProfile hardware, const Efficiency& efficiency) {
   hardware.host_us /= efficiency.compute;
-  for (OperatorSpeed& speed : hardware.operators) {
-    speed.latency_us /= efficiency.compute;
-    for (OperatorRate& rate : speed.rates) rate.giga_per_s *= efficiency.compute;
-  }
   hardware.collective_us /= efficiency.links;
-  for (Link* link : {&hardware.inside_node, &hardware.between_nodes}) {
-    link->latency_us /= efficiency.links;
-    for (RatePoint& point : link->rates) point.gb_per_s *= efficiency.links;
-  }
+  const auto slow_down = [](Speed& speed, double factor) {
+    speed.latency_us /= factor;
+    for (Rate& rate : speed.rates) rate.giga_per_s *= factor;
+  };
+  for (Speed& speed : hardware.operators) slow_down(speed, efficiency.compute);
+  for (Speed* link : {&hardware.inside_node, &hardware.between_nodes}) slow_down(*link, efficiency.links);
   return hardware;
 }
 

@@ -53,8 +53,7 @@ struct Simulation {
 
 // A smaller world whose step takes as long as that of a large one: one rank stands for all that do the same at the same
 // time. The ranks of a replica (tensor and context parallel) become one rank; if microbatches have equal sizes, the
-// number of replicas shrinks by the same factor in every module. Computation and communication of a rank are those of
-// the large world.
+// number of replicas shrinks by the same factor in every module. Ranks compute and communicate as in the large world.
 struct ReducedWorld {
   std::vector<Module> modules;  // of the large world
   Recipe recipe;                // of the small world
@@ -85,8 +84,7 @@ struct SimulationAndStep {
 SimulationAndStep simulate_and_keep(const Recipe& recipe, const HardwareProfile& hardware,
                                     const SimulateOptions& options = {});
 
-// How long the readers of a data set take for the samples of steps. They read ahead, so a step waits only if the
-// slowest reader takes longer than the step.
+// The time of a data set's readers. They read ahead, so a step waits only if the slowest one takes longer than it.
 class ReadingTime {
  public:
   ReadingTime(const ReadingTimes& times, const Recipe& recipe, const Topology& topology);

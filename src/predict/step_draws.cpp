@@ -44,7 +44,7 @@ class StatsReader {
     }
     if (!json.is_object() || !json.contains("sequences"))
       fail("", "has no \"sequences\": it was written without a tokenizer, or by another command");
-    DataStats stats = {.sequence_length = number(member(json, "sequence_length"), "sequence_length", 1)};
+    DataStats stats = {.sequence_length = number(json.value("sequence_length", Json()), "sequence_length", 1)};
     for (const Json& name : list(json, "encoders")) {
       if (!name.is_string()) fail("encoders", "must be names");
       stats.encoders.push_back(name);
@@ -67,16 +67,10 @@ class StatsReader {
     throw ConfigError({fmt::format("{} {}", place.empty() ? "the file" : place, what), path_, kFix});
   }
 
-  static const Json& member(const Json& json, const char* key) {
-    static const Json none;
-    const auto found = json.find(key);
-    return found == json.end() ? none : *found;
-  }
-
   const Json& list(const Json& json, const char* key) const {
-    const Json& value = member(json, key);
-    if (!value.is_array()) fail(key, "is missing or not a list");
-    return value;
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_array()) fail(key, "is missing or not a list");
+    return *found;
   }
 
   std::int64_t number(const Json& value, const std::string& key, std::int64_t least) const {
@@ -87,9 +81,10 @@ class StatsReader {
   }
 
   double seconds(const Json& json, const char* key) const {
-    const Json& value = member(json, key);
-    if (!value.is_number() || value < 0) fail(fmt::format("reading.{}", key), "should be a number of seconds");
-    return value;
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_number() || *found < 0)
+      fail(fmt::format("reading.{}", key), "should be a number of seconds");
+    return *found;
   }
 
   SampleSizes::Piece piece(const Json& json, const std::string& key) const {

@@ -69,8 +69,7 @@ struct TypicalSample {
 // The recipe with one rank per module and one sample per step.
 Recipe smallest(Recipe recipe);
 
-// The samples of full_step() or, if steps are drawn, one with the mean text and the mean size and number of media of
-// this many steps.
+// The mean text, and the mean size and number of media, of full_step() or of this many drawn steps.
 TypicalSample typical_sample(const Recipe& recipe, const DrawStep& draw = nullptr, int steps = 1);
 
 StepSizes equal_step(const TypicalSample& sample, const Recipe& recipe, const Topology& topology);

@@ -21,12 +21,6 @@
 namespace braid {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
-
 // The number that a text begins with: "686.6 (69 %)", "48.9 %".
 std::optional<double> leading_number(std::string_view text) {
   text = trimmed(text);

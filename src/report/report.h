@@ -114,8 +114,7 @@ nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs);  // what
 std::string report_page(const std::vector<RunRecord>& runs);             // HTML
 std::string report_text(const std::vector<RunRecord>& runs);
 
-// One for each start of the run, in their order in the log. The end is that of the summary, unless the run was started
-// again after it.
+// One for each start, in the log's order. The end is that of the summary, unless the run was started again after it.
 std::vector<RunRecord> parse_starts(const std::string& text);
 std::vector<RunRecord> read_starts(const std::string& path);  // ConfigError when it cannot be read
 
@@ -151,8 +150,7 @@ struct RunFiles {
 std::vector<RunFiles> find_runs(const std::vector<std::string>& paths);
 
 // What is damaged or cut off is a warning. Each curve comes from the first source that has it: metrics, event files,
-// logs. Folders that the recipe names are read, too. `plan_path`: a plan's JSON instead of plan.json; ConfigError if it
-// cannot be read.
+// logs; folders that the recipe names are read, too. `plan_path`: a plan's JSON instead of plan.json, or a ConfigError.
 RunRecord read_run(RunFiles files, const std::string& plan_path = "");
 
 }  // namespace braid

@@ -22,10 +22,6 @@ const json& part_of(const json& plan, const char* name) {
   return found != plan.end() && found->is_object() ? *found : plan;
 }
 
-std::optional<double> scaled(std::optional<double> value, double factor) {
-  return value ? std::optional(*value * factor) : std::nullopt;
-}
-
 const Curve* find_curve(const Curves& curves, const std::string& name) {
   const auto found = curves.find(name);
   return found == curves.end() || found->second.empty() ? nullptr : &found->second;
@@ -351,9 +347,10 @@ std::vector<Compared> compare_with_plan(const RunRecord& run) {
   // On a GPU both are the allocator's tensors. On a CPU the log only knows the process, the plan's device_bytes.
   const bool on_cpu = device == "rank";
   const Curve* measured = find_curve(run.memory_mb, on_cpu ? "host, most" : "GPU, most by tensors");
+  std::optional<double> peak = measured ? peak_value(*measured) : std::nullopt;
+  if (peak) *peak *= 1e-9 * (1 << 20);
   add(on_cpu ? "peak memory of a process" : "peak memory of a GPU's tensors", "GB", 1e-9,
-      predicted_bytes(memory, on_cpu ? "device_bytes" : "peak_bytes"),
-      scaled(measured ? peak_value(*measured) : std::nullopt, 1e-9 * (1 << 20)));
+      predicted_bytes(memory, on_cpu ? "device_bytes" : "peak_bytes"), peak);
   return rows;
 }
 

@@ -72,8 +72,8 @@ TEST(FitCollectives, TellsCallsFromMessages) {
   EXPECT_NEAR(fitted.collective_us, 250, 1);
   EXPECT_NEAR(fitted.inside_node.latency_us, 150, 1);
   ASSERT_GE(fitted.inside_node.rates.size(), 4u);
-  for (const RatePoint& point : fitted.inside_node.rates)
-    if (point.bytes > 1e5) EXPECT_NEAR(point.gb_per_s, 2, 0.02) << point.bytes;  // less is lost in the latency
+  for (const Rate& point : fitted.inside_node.rates)
+    if (point.size[0] > 1e5) EXPECT_NEAR(point.giga_per_s, 2, 0.02) << point.size[0];  // less is lost in the latency
   EXPECT_EQ(fitted.between_nodes.latency_us, fitted.inside_node.latency_us);
 }
 

@@ -80,7 +80,7 @@ TEST(Hardware, ParsingWhatIsWrittenGivesTheSame) {
 
 // By the logarithm of the size between points, and as at the nearest point beyond them.
 TEST(Hardware, RateOfALink) {
-  const Link link = parse_hardware(kSmall, "some.yaml").inside_node;
+  const Speed link = parse_hardware(kSmall, "some.yaml").inside_node;
   EXPECT_DOUBLE_EQ(rate_of(link, 1e3), 10e9);
   EXPECT_DOUBLE_EQ(rate_of(link, 1e7), 20e9);
   EXPECT_DOUBLE_EQ(rate_of(link, 1e12), 30e9);

@@ -28,7 +28,7 @@ Recipe language_slice(const Overrides& overrides = {}) {
 
 MemoryPrediction predicted(const Recipe& recipe, const MemoryQuestion& question = {}) {
   const Topology topology(recipe.topology, workload_of(recipe));
-  return predict_memory(recipe, topology, full_step(recipe, topology), question);
+  return predict_memory(recipe, topology, {full_step(recipe, topology)}, question);
 }
 
 std::int64_t bytes_of(const RankMemory& rank, MemoryKind kind) {
@@ -120,7 +120,7 @@ TEST(Memory, EveryConnectedGroupOfAGpuHasACommunicator) {
   const Topology topology(recipe.topology, workload_of(recipe));
   const std::vector<std::int64_t> groups = {6, 6, 10, 8, 10, 8, 8, 8, 8, 8};
   for (int rank = 0; rank < topology.world_size(); ++rank)
-    EXPECT_EQ(predict_rank_memory(recipe, topology, full_step(recipe, topology), rank).nccl,
+    EXPECT_EQ(predict_rank_memory(recipe, topology, {full_step(recipe, topology)}, {rank}).front().nccl,
               groups[static_cast<std::size_t>(rank)] * 200'000'000)
         << "rank " << rank;
 }
@@ -177,11 +177,11 @@ TEST(Memory, TheRankOfAStageIsTheFullestOfAllItsRanks) {
     const Topology topology(recipe.topology, workload_of(recipe));
     for (std::uint64_t step = 0; step < 8; ++step) {
       const StepSizes sizes = draw_step(recipe, topology, nullptr, step);
-      for (const StageRankMemory& stage : predict_memory(recipe, topology, sizes).stages) {
+      for (const StageRankMemory& stage : predict_memory(recipe, topology, {sizes}).stages) {
         const RankBlock ranks = ranks_of(topology, stage.stage);
         std::int64_t fullest = 0;
         for (int rank = ranks.first; rank < ranks.first + ranks.size; ++rank)
-          fullest = std::max(fullest, predict_rank_memory(recipe, topology, sizes, rank).peak);
+          fullest = std::max(fullest, predict_rank_memory(recipe, topology, {sizes}, {rank}).front().peak);
         EXPECT_EQ(stage.rank.peak, fullest) << topology_text << ", step " << step << ", module " << stage.stage.module;
       }
     }
@@ -248,7 +248,7 @@ TEST(Memory, ADataSetIsNotRefusedForSamplesThatItMayNotHave) {
           text.labels.assign(text.labels.size(), 0);
           text.squares = static_cast<double>(text.tokens * text.tokens) / static_cast<double>(samples);
         }
-      const std::int64_t peak = predict_memory(recipe, topology, step).fullest().peak;
+      const std::int64_t peak = predict_memory(recipe, topology, {step}).fullest().peak;
       EXPECT_LE(certain, peak) << samples;
       most = std::max(most, peak);
     }

@@ -38,7 +38,7 @@ TEST(PlanPage, HasWhatASimulationPredicts) {
   const HardwareProfile hardware = load_hardware("h100");
   const SimulationAndStep simulated = simulate_and_keep(recipe, hardware);
   const Topology topology(recipe.topology, workload_of(recipe));
-  const MemoryPrediction memory = predict_memory(recipe, topology, full_step(recipe, topology));
+  const MemoryPrediction memory = predict_memory(recipe, topology, {full_step(recipe, topology)});
   const Json page = page_of({"tiny.yaml", recipe, hardware, "full"}, simulated);
   EXPECT_EQ(page["hardware_source"], "datasheet");
   ASSERT_EQ(page["layouts"].size(), 1);

@@ -44,7 +44,7 @@ template <class BytesOf>
 std::int64_t bytes_of_fullest(const Recipe& recipe, BytesOf bytes_of) {
   const Topology topology(recipe.topology, workload_of(recipe));
   std::int64_t most = 0;
-  for (const StageRankMemory& stage : predict_memory(recipe, topology, full_step(recipe, topology)).stages)
+  for (const StageRankMemory& stage : predict_memory(recipe, topology, {full_step(recipe, topology)}).stages)
     most = std::max(most, (stage.rank.*bytes_of)());
   return most;
 }
