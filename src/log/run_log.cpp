@@ -32,31 +32,19 @@ auto opened(const char* key, const char* kind, const Make& make) {
   }
 }
 
-std::unique_ptr<EventFile> open_events(const std::string& folder) {
-  if (folder.empty()) return nullptr;
-  return opened("log.tensorboard_dir", "folder", [&] { return std::make_unique<EventFile>(folder); });
-}
-
-std::unique_ptr<MetricsFile> open_metrics(const std::string& path) {
+// Null if the path is empty. Makes the folder first.
+template <class File>
+std::unique_ptr<File> open_file(const char* key, const char* kind, const std::string& path,
+                                const std::filesystem::path& folder) {
   if (path.empty()) return nullptr;
-  return opened("log.metrics_file", "file", [&] {
-    if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
-      std::filesystem::create_directories(folder);
-    return std::make_unique<MetricsFile>(path);
+  return opened(key, kind, [&] {
+    if (!folder.empty()) std::filesystem::create_directories(folder);
+    return std::make_unique<File>(path);
   });
 }
 
 double ms_between(steady_clock::time_point from, steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-// Adds means over a number of iterations to sums.
-void add_weighted(ModulePhases& sums, const ModulePhases& means, double iterations) {
-  for (std::size_t i = 0; i < kPhases; ++i) sums.mean.phase_ms[i] += iterations * means.mean.phase_ms[i];
-  for (std::size_t i = 0; i < kCommKinds; ++i) {
-    const CommTotals& mean = means.communication[i];
-    sums.communication[i] += {iterations * mean.bytes, iterations * mean.in_flight_ms, iterations * mean.exposed_ms};
-  }
 }
 
 // Seconds since 1970, rounded to a millisecond.
@@ -95,7 +83,7 @@ std::vector<int> ProfileConfig::rank_list() const {
 
 bool ProfileConfig::profiles(int global_rank) const {
   const std::vector<int> numbers = rank_list();
-  return enabled && std::find(numbers.begin(), numbers.end(), global_rank) != numbers.end();
+  return enabled && std::ranges::find(numbers, global_rank) != numbers.end();
 }
 
 std::vector<Problem> validate(const LogConfig& config) {
@@ -113,7 +101,7 @@ std::vector<Problem> validate(const LogConfig& config) {
   expect(profile.step_end > profile.step_start,
          fmt::format("step_end={} must be greater than step_start={}", profile.step_end, profile.step_start),
          "log.profile.step_end", fmt::format("use step_end={}", profile.step_start + 2));
-  expect(std::all_of(ranks.begin(), ranks.end(), [](int rank) { return rank >= 0; }),
+  expect(std::ranges::all_of(ranks, [](int rank) { return rank >= 0; }),
          fmt::format("ranks={} must be numbers of ranks with commas between them", profile.ranks), "log.profile.ranks",
          "use ranks=0,3, for example");
   expect(!profile.dir.empty(), "dir must be the name of a folder", "log.profile.dir", "use dir=profiles");
@@ -128,7 +116,7 @@ std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t 
                         "log.profile.step_start",
                         fmt::format("use step_start={}", std::max<std::int64_t>(0, iterations - 2))});
   const std::vector<int> wanted = config.rank_list();
-  if (std::any_of(wanted.begin(), wanted.end(), [&](int rank) { return rank >= ranks; }))
+  if (std::ranges::any_of(wanted, [&](int rank) { return rank >= ranks; }))
     problems.push_back({fmt::format("ranks={}, but the last rank is {}", config.ranks, ranks - 1), "log.profile.ranks",
                         "use ranks=0"});
   return problems;
@@ -156,8 +144,9 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
       print_(std::move(print)),
       start_(start),
       iterations_(facts, config.log_interval, start),
-      events_(open_events(config.tensorboard_dir)),
-      metrics_(open_metrics(config.metrics_file)),
+      events_(open_file<EventFile>("log.tensorboard_dir", "folder", config.tensorboard_dir, config.tensorboard_dir)),
+      metrics_(open_file<MetricsFile>("log.metrics_file", "file", config.metrics_file,
+                                      std::filesystem::path(config.metrics_file).parent_path())),
       iteration_start_(start.steady),
       last_result_(start.steady) {
   summary_.last_iteration = facts.done_before;
@@ -286,7 +275,14 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
   const auto iterations = static_cast<double>(std::exchange(iterations_without_phases_, 0));
   if (summary_.phases.empty())
     for (const ModulePhases& row : phases) summary_.phases.push_back({row.module, row.waits_for});
-  for (std::size_t row = 0; row < phases.size(); ++row) add_weighted(summary_.phases.at(row), phases[row], iterations);
+  for (std::size_t row = 0; row < phases.size(); ++row) {  // sums over the iterations of which these are means
+    ModulePhases& sums = summary_.phases.at(row);
+    for (std::size_t i = 0; i < kPhases; ++i) sums.mean.phase_ms[i] += iterations * phases[row].mean.phase_ms[i];
+    for (std::size_t i = 0; i < kCommKinds; ++i) {
+      const CommTotals& mean = phases[row].communication[i];
+      sums.communication[i] += {iterations * mean.bytes, iterations * mean.in_flight_ms, iterations * mean.exposed_ms};
+    }
+  }
   say(to_lines(phases));
   Scalars scalars;
   const auto add = [&](const char* group, const std::string& module, const char* name, double value) {

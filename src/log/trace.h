@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "comm/comm_times.h"
-#include "log/trace.h"
 
 namespace braid {
 
