@@ -62,17 +62,14 @@ PrepareRequest request_of(const PrepareCommand& command) {
   return request;
 }
 
-void show_ratios(const std::vector<std::pair<std::string, double>>& ratios) {
-  double sum = 0;
-  for (const auto& [name, ratio] : ratios) sum += ratio;
-  if (ratios.empty() || std::abs(sum - 1) < 1e-6) return;
-  std::vector<std::string> shares;
-  for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
-  fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
-}
-
 // Each split with a ratio gets a shard if there are as many shards.
 void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios)& ratios) {
+  double sum = 0;
+  for (const auto& [name, ratio] : ratios) sum += ratio;
+  std::vector<std::string> shares;
+  for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
+  if (!ratios.empty() && std::abs(sum - 1) >= 1e-6)
+    fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
   const auto unwanted = std::ranges::count_if(ratios, [](const auto& split) { return split.second == 0; });
   const std::int64_t needed = std::ssize(prepared.splits) - unwanted;
   std::vector<std::vector<std::string>> rows;
@@ -119,7 +116,6 @@ void prepare(const PrepareCommand& command) {
              visible_text(joined(prepared.parts, ", ")));
   print_warnings(prepared.warnings);
   if (prepared.splits.empty()) return;
-  show_ratios(request.ratios);
   show_splits(prepared, request.ratios);
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");

@@ -196,24 +196,26 @@ void RunLog::close_interval(const Moment& now) { add_line(iterations_.close(now)
 void RunLog::add_line(const std::optional<IterationRecord>& record) {
   if (!record) return;
   say(to_line(*record) + "\n");
-  const StepRecord& step = record->step;
-  Scalars scalars;
-  const auto add = [&](const std::string& tag, const auto& value) {
-    if (!value) return;
-    for (const char* axis : {"", " vs samples"})
-      scalars.push_back({tag + axis, static_cast<double>(*value), *axis ? step.consumed_samples : step.iteration});
-  };
-  add("lm loss", step.lm_loss);
-  add("seq_load_balancing_loss", step.seq_load_balancing_loss);
-  add("learning-rate", step.learning_rate);
-  add("batch-size", std::optional(record->global_batch));
-  add("loss-scale", std::optional(step.loss_scale));
-  add("grad-norm", step.grad_norm);
-  add("num-zeros", step.num_zeros);
-  add("iteration-time-ms", std::optional(record->elapsed_ms));
-  add("throughput", record->tflops_per_device);
-  add(record->device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank", record->tokens_per_device);
-  write_scalars(scalars);
+  write(events_, [&](EventFile& file) {
+    const StepRecord& step = record->step;
+    const auto add = [&](const std::string& tag, const auto& value) {
+      if (!value) return;
+      file.add_scalar(tag, static_cast<double>(*value), step.iteration);
+      file.add_scalar(tag + " vs samples", static_cast<double>(*value), step.consumed_samples);
+    };
+    add("lm loss", step.lm_loss);
+    add("seq_load_balancing_loss", step.seq_load_balancing_loss);
+    add("learning-rate", step.learning_rate);
+    add("batch-size", std::optional(record->global_batch));
+    add("loss-scale", std::optional(step.loss_scale));
+    add("grad-norm", step.grad_norm);
+    add("num-zeros", step.num_zeros);
+    add("iteration-time-ms", std::optional(record->elapsed_ms));
+    add("throughput", record->tflops_per_device);
+    add(record->device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank",
+        record->tokens_per_device);
+    file.flush();
+  });
 }
 
 void RunLog::count(const StepRecord& step) {
@@ -226,13 +228,6 @@ void RunLog::count(const StepRecord& step) {
   if (!std::isfinite(*step.lm_loss)) ++summary_.nan_iterations;
   if (!summary_.first_loss) summary_.first_loss = step.lm_loss;
   summary_.last_loss = step.lm_loss;
-}
-
-void RunLog::write_scalars(const Scalars& scalars) {
-  write(events_, [&](EventFile& file) {
-    for (const Scalar& scalar : scalars) file.add_scalar(scalar.tag, scalar.value, scalar.step);
-    file.flush();
-  });
 }
 
 void RunLog::leave_out_time_until(const Moment& now) {
@@ -249,11 +244,14 @@ void RunLog::show_evaluation(bool runs) {
 void RunLog::add_evaluation(const EvaluationRecord& record, const Moment& now) {
   say(to_lines(record));
   last_result_ = now.steady;
-  write_scalars({{"lm loss validation", record.lm_loss, record.iteration},
-                 {"lm loss validation vs samples", record.lm_loss, record.consumed_samples},
-                 {"lm loss validation ppl", perplexity(record.lm_loss), record.iteration},
-                 {"right tokens validation", record.right_tokens, record.iteration},
-                 {"right answers validation", record.right_answers, record.iteration}});
+  write(events_, [&](EventFile& file) {
+    file.add_scalar("lm loss validation", record.lm_loss, record.iteration);
+    file.add_scalar("lm loss validation vs samples", record.lm_loss, record.consumed_samples);
+    file.add_scalar("lm loss validation ppl", perplexity(record.lm_loss), record.iteration);
+    file.add_scalar("right tokens validation", record.right_tokens, record.iteration);
+    file.add_scalar("right answers validation", record.right_answers, record.iteration);
+    file.flush();
+  });
 }
 
 void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Moment& now) {
@@ -284,21 +282,22 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
     }
   }
   say(to_lines(phases));
-  Scalars scalars;
-  const auto add = [&](const char* group, const std::string& module, const char* name, double value) {
-    scalars.push_back({fmt::format("{}/{}/{}", group, module, name), value, summary_.last_iteration});
-  };
-  for (const ModulePhases& row : phases)
-    for (std::size_t i = 0; i < kPhases; ++i)
-      add("time-ms", row.module, name_of(static_cast<Phase>(i)), row.mean.phase_ms[i]);
-  for (const ModulePhases& row : phases)
-    for (std::size_t i = 0; i < kCommKinds; ++i) {
-      const CommTotals& totals = row.communication[i];
-      if (totals.in_flight_ms == 0) continue;
-      add("comm-ms", row.module, name_of(static_cast<CommKind>(i)), totals.in_flight_ms);
-      add("comm-exposed-ms", row.module, name_of(static_cast<CommKind>(i)), totals.exposed_ms);
-    }
-  write_scalars(scalars);
+  write(events_, [&](EventFile& file) {
+    const auto add = [&](const char* group, const std::string& module, const char* name, double value) {
+      file.add_scalar(fmt::format("{}/{}/{}", group, module, name), value, summary_.last_iteration);
+    };
+    for (const ModulePhases& row : phases)
+      for (std::size_t i = 0; i < kPhases; ++i)
+        add("time-ms", row.module, name_of(static_cast<Phase>(i)), row.mean.phase_ms[i]);
+    for (const ModulePhases& row : phases)
+      for (std::size_t i = 0; i < kCommKinds; ++i) {
+        const CommTotals& totals = row.communication[i];
+        if (totals.in_flight_ms == 0) continue;
+        add("comm-ms", row.module, name_of(static_cast<CommKind>(i)), totals.in_flight_ms);
+        add("comm-exposed-ms", row.module, name_of(static_cast<CommKind>(i)), totals.exposed_ms);
+      }
+    file.flush();
+  });
 }
 
 void RunLog::add_memory(const MemoryUse& fullest) {
@@ -308,13 +307,15 @@ void RunLog::add_memory(const MemoryUse& fullest) {
     say(fmt::format("[maximum over {}] (after {} iterations) {}\n", counted(facts_.ranks, "rank"),
                     summary_.last_iteration, to_line(fullest)));
   summary_.memory = fullest;
-  Scalars scalars;
-  if (fullest.max_reserved_mb > 0)
-    scalars = {{"mem/cuda-allocated-mb", fullest.allocated_mb, summary_.last_iteration},
-               {"mem/cuda-peak-mb", fullest.max_allocated_mb, summary_.last_iteration}};
-  scalars.push_back({"mem/host-rss-mb", fullest.host_mb, summary_.last_iteration});
-  scalars.push_back({"mem/host-peak-mb", fullest.max_host_mb, summary_.last_iteration});
-  write_scalars(scalars);
+  write(events_, [&](EventFile& file) {
+    for (const auto& [tag, mb] : {std::pair("mem/cuda-allocated-mb", fullest.allocated_mb),
+                                  {"mem/cuda-peak-mb", fullest.max_allocated_mb},
+                                  {"mem/host-rss-mb", fullest.host_mb},
+                                  {"mem/host-peak-mb", fullest.max_host_mb}})
+      if (fullest.max_reserved_mb > 0 || std::string_view(tag).starts_with("mem/host"))
+        file.add_scalar(tag, mb, summary_.last_iteration);
+    file.flush();
+  });
 }
 
 void RunLog::finish(const std::string& ended_by, const UnusableSamples& samples) {

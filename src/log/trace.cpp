@@ -230,7 +230,12 @@ void CommTrack::add(std::vector<CommSpan> spans) {
   for (CommSpan& span : spans) span.end = std::max(span.end, span.begin + kShortest);
   std::ranges::stable_sort(spans, [](const CommSpan& a, const CommSpan& b) { return a.begin < b.begin; });
   for (const CommSpan& span : spans) {
-    const int track = track_for(span);
+    auto track = std::ranges::find_if(tracks_, [&](const Track& each) { return each.end <= span.begin; });
+    if (track == tracks_.end()) {
+      const std::string number = tracks_.empty() ? "" : fmt::format(" {}", tracks_.size() + 1);
+      track = tracks_.insert(track, {trace_.add_track("communication" + number), {}});
+    }
+    track->end = span.end;
     const auto& [group, op, purpose] = span.key;
     const std::string name = fmt::format("{} {}{}", op, group, purpose.empty() ? "" : fmt::format(" ({})", purpose));
     const auto bytes = std::accumulate(span.parts.begin(), span.parts.end(), std::int64_t{0},
@@ -240,19 +245,9 @@ void CommTrack::add(std::vector<CommSpan> spans) {
     if (span.parts.size() > 1) args.emplace_back("transfers", span.parts.size());
     args.emplace_back("GB/s", 1e-9 * static_cast<double>(bytes) / seconds);
     args.emplace_back("exposed us", std::llround(1e3 * span.exposed_ms));
-    trace_.add_span(name, span.begin, span.end, args, track);
-    for (const CommSpan::Part& part : span.parts) add_arrows(span, part, track);
+    trace_.add_span(name, span.begin, span.end, args, track->number);
+    for (const CommSpan::Part& part : span.parts) add_arrows(span, part, track->number);
   }
-}
-
-int CommTrack::track_for(const CommSpan& span) {
-  auto lane = std::ranges::find_if(lanes_, [&](const Lane& l) { return l.end <= span.begin; });
-  if (lane == lanes_.end()) {
-    const std::string number = lanes_.empty() ? "" : fmt::format(" {}", lanes_.size() + 1);
-    lane = lanes_.insert(lane, {trace_.add_track("communication" + number), {}});
-  }
-  lane->end = span.end;
-  return lane->track;
 }
 
 // A transfer is an arrow from its sender, and a collective a chain of arrows from each member to the next. An arrow

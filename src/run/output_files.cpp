@@ -60,17 +60,6 @@ std::error_code try_to_write(const WrittenPath& written) {
   return error;
 }
 
-std::optional<std::string> fails_to_write(const WrittenPath& written) {
-  constexpr int kTries = 20;
-  std::error_code error;
-  for (int i = 0; i < kTries; ++i) {
-    error = try_to_write(written);
-    // Runs that start at the same time may create and remove the same parent folders.
-    if (error != std::errc::no_such_file_or_directory) break;
-  }
-  return error ? std::optional(error.message()) : std::nullopt;
-}
-
 // --- names of files
 
 bool is_read(const fs::path& target, const InputFiles& inputs) {
@@ -135,7 +124,11 @@ std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
   std::vector<Problem> problems;
   for (const WrittenPath& written : paths) {
     auto why = lacks_rights(written);
-    if (!why) why = fails_to_write(written);
+    // Runs that start at the same time may create and remove the same parent folders.
+    std::error_code error = std::make_error_code(std::errc::no_such_file_or_directory);
+    for (int tries = 0; !why && tries < 20 && error == std::errc::no_such_file_or_directory; ++tries)
+      error = try_to_write(written);
+    if (!why && error) why = error.message();
     const char* kind = written.kind == WrittenPath::File ? "file" : "folder";
     if (why)
       problems.push_back({fmt::format("'{}' cannot be written: {}", written.path, *why), written.key,

@@ -270,13 +270,13 @@ void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Prefl
                      flags.cp, flags.pp, gpus % replica ? "" : fmt::format(" with ep={}", flags.ep)),
          "--nodes", nearest_nodes(unit)});
   } else if (flags.micro_batch && flags.global_batch) {
-    const std::int64_t lanes = gpus / replica * *flags.micro_batch;
-    if (*flags.global_batch % lanes == 0) return;
+    const std::int64_t at_once = gpus / replica * *flags.micro_batch;
+    if (*flags.global_batch % at_once == 0) return;
     preflight.problems.push_back(
         {fmt::format("global batch {} is not a multiple of dp {} x micro batch {} on {}", *flags.global_batch,
                      gpus / replica, *flags.micro_batch, counted(gpus, "GPU")),
          "--global-batch-size",
-         fmt::format("use {} or another multiple of {}", (*flags.global_batch / lanes + 1) * lanes, lanes)});
+         fmt::format("use {} or another multiple of {}", (*flags.global_batch / at_once + 1) * at_once, at_once)});
   }
 }
 

@@ -67,9 +67,7 @@ class CheckpointSaver {
   std::vector<KeyedTensor> own_tensors() const;
   std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, std::int64_t seed) const;
   void wait_for_all(const std::string& what);
-  void begin(std::int64_t iteration);
   void remove_old();
-  void say_saved(std::int64_t iteration, const Saved& saved);
 
   const CheckpointConfig config_;
   Training& training_;

@@ -31,19 +31,6 @@ std::optional<double> number(const PickleValue& value) {
   return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
 }
 
-ScheduleState parse_scheduler(const PickleValue& stored) {
-  ScheduleState state;
-  if (const auto* entries = as<PickleDict>(stored))
-    for (const auto& [name, value] : entries->items) {
-      const auto* key = as<std::string>(name);
-      if (!key) continue;
-      if (const auto* whole = as<std::int64_t>(value)) state.emplace_back(*key, *whole);
-      if (const auto* real = as<double>(value)) state.emplace_back(*key, *real);
-      if (const auto* text = as<std::string>(value)) state.emplace_back(*key, *text);
-    }
-  return state;
-}
-
 // The values come from a file and may be of any type.
 std::string text_of(const StateValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return in_quotes(*text);
@@ -78,7 +65,14 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   const auto iteration = integer(find(common, "iteration"));
   if (!iteration) throw DataError(fmt::format("{} does not contain an iteration number", file));
   StoredRun run = {.position = {.iteration = *iteration}};
-  run.scheduler = parse_scheduler(find(common, "opt_param_scheduler"));
+  if (const auto* scheduler = as<PickleDict>(find(common, "opt_param_scheduler")))
+    for (const auto& [name, value] : scheduler->items) {
+      const auto* key = as<std::string>(name);
+      if (!key) continue;
+      if (const auto* whole = as<std::int64_t>(value)) run.scheduler.emplace_back(*key, *whole);
+      if (const auto* real = as<double>(value)) run.scheduler.emplace_back(*key, *real);
+      if (const auto* text = as<std::string>(value)) run.scheduler.emplace_back(*key, *text);
+    }
   const PickleValue args = find(common, "args");
   const auto consumed = integer(find(args, "consumed_train_samples"));
   // Some trainers store no sample count; the scheduler's step count is in samples too.

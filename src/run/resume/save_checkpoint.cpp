@@ -81,8 +81,6 @@ void add_by_bucket(const Training::Trained& trained, const StoredSet& set, const
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 }  // namespace
 
 std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<StoredSet>& sets,
@@ -218,20 +216,19 @@ void CheckpointSaver::remove_old() {
   }
 }
 
-void CheckpointSaver::begin(std::int64_t iteration) {
-  lock_->check();
-  remove_old();
-  begin_iteration(config_.save, iteration);
-}
-
 void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
   const auto start = Clock::now();
   const bool waits = job_ && !job_->done();
   wait_for_all("is still being written");
   if (waits && world_.rank() == publisher_)
-    say_(fmt::format("waited {:.1f} s for the previous save", seconds_since(start)));
+    say_(fmt::format("waited {:.1f} s for the previous save",
+                     std::chrono::duration<double>(Clock::now() - start).count()));
   start_ = Clock::now();
-  if (lock_) begin(common.position.iteration);
+  if (lock_) {
+    lock_->check();
+    remove_old();
+    begin_iteration(config_.save, common.position.iteration);
+  }
   world_.everyone().barrier();
   training_.finish_parameters();
   SaveContent content = {.tensors = config_.async ? copied_to_host(own_tensors()) : taken_to_host(own_tensors()),
@@ -250,16 +247,15 @@ void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
 void CheckpointSaver::check() {
   if (!job_ || !job_->done()) return;
   const std::unique_ptr<SaveJob> job = std::move(job_);
-  if (const auto saved = job->result()) say_saved(job->iteration(), *saved);
-}
-
-// From when training stopped for the save until it is on disk or, if synchronous, until training continues.
-void CheckpointSaver::say_saved(std::int64_t iteration, const Saved& saved) {
-  const auto end = config_.async ? saved.at : Clock::now();
+  const auto saved = job->result();
+  if (!saved) return;
+  // From when training stopped for the save until it is on disk or, if synchronous, until training continues.
+  const auto end = config_.async ? saved->at : Clock::now();
   const double seconds = std::chrono::duration<double>(end - start_).count();
-  const auto bytes = static_cast<double>(saved.bytes);
-  say_(fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s){}", iteration, config_.save, readable_bytes(bytes),
-                   seconds, readable_bytes(bytes / seconds), saved.note.empty() ? "" : "; but " + saved.note));
+  const auto bytes = static_cast<double>(saved->bytes);
+  say_(fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s){}", job->iteration(), config_.save,
+                   readable_bytes(bytes), seconds, readable_bytes(bytes / seconds),
+                   saved->note.empty() ? "" : "; but " + saved->note));
 }
 
 void CheckpointSaver::finish() { wait_for_all("is being written"); }
