@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
@@ -41,12 +42,11 @@ constexpr const char* kCheckpointHelp = "folder of checkpoints (its latest itera
 std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored))
-    throw ConfigError(
-        {fmt::format("there is no folder '{}'", path), "command line", "give the folder of a checkpoint"});
+    throw misuse(fmt::format("there is no folder '{}'", path), "give the folder of a checkpoint");
   const std::vector<std::int64_t> iterations = iterations_in(path);
   if (iterations.empty() && files_of(path).writers.empty() && !find_iteration(path))
-    throw ConfigError({fmt::format("there is no checkpoint in '{}'", path), "command line",
-                       "give the folder that a run saves to, or one of its iterations, e.g. ckpt/iter_0000100"});
+    throw misuse(fmt::format("there is no checkpoint in '{}'", path),
+                 "give the folder that a run saves to, or one of its iterations, e.g. ckpt/iter_0000100");
   if (!iteration) return resolve_iteration(path);
   const std::string folder = iteration_folder(path, *iteration);
   if (std::filesystem::is_directory(folder, ignored)) return folder;
@@ -77,18 +77,13 @@ std::string count_text(std::int64_t count) {
   return text;
 }
 
-// A folder whose tracker cannot be read can still be listed.
-std::optional<std::int64_t> latest_if_known(const std::string& root) {
-  try {
-    return latest_iteration(root);
-  } catch (const DataError& e) {
-    fmt::print(stderr, "braid: {}\n", visible_text(e.what()));
-    return std::nullopt;
-  }
-}
-
 void list_root(const CkptOptions& options) {
-  const auto latest = latest_if_known(options.path);
+  std::optional<std::int64_t> latest;
+  try {
+    latest = latest_iteration(options.path);
+  } catch (const DataError& e) {  // a folder whose tracker cannot be read can still be listed
+    fmt::print(stderr, "braid: {}\n", visible_text(e.what()));
+  }
   Rows rows;
   Json json = Json::array();
   for (const std::int64_t iteration : iterations_in(options.path)) {
@@ -160,9 +155,7 @@ void print_keys(const DistMetadata& metadata, const CkptOptions& options) {
                       readable_bytes(bytes_of(tensor)), key});
   for (const auto& [key, part] : metadata.objects)
     if (key.find(options.key) != key.npos) rows.push_back({"object", "", "", readable_bytes(part.length), key});
-  if (rows.empty())
-    throw ConfigError(
-        {fmt::format("no key contains '{}'", options.key), "command line", "leave it out to see all of them"});
+  if (rows.empty()) throw misuse(fmt::format("no key contains '{}'", options.key), "leave it out to see all of them");
   print_text(format_table({"dtype", "shape", "chunks", "bytes", "key"}, rows));
 }
 
@@ -224,7 +217,7 @@ void list(CkptOptions options) {
   const std::string fix = guess             ? fmt::format("did you mean '{}'?", *guess)
                           : similar.empty() ? "see `braid ckpt ls PATH --keys`"
                                             : fmt::format("did you mean one of {}?", fmt::join(similar, ", "));
-  throw ConfigError({fmt::format("there is no tensor or object '{}'", key), "command line", fix});
+  throw misuse(fmt::format("there is no tensor or object '{}'", key), fix);
 }
 
 void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistTensor& tensor) {
@@ -310,8 +303,7 @@ ByteProgress shown_by(WorkStatus& status, const std::string& doing) {
 
 std::vector<std::string> folders_of(const CkptOptions& command) {
   if (!command.all) return {chosen_iteration(command.path, command.iteration)};
-  if (command.iteration)
-    throw ConfigError({"--all and --iteration were both given", "command line", "use one of them"});
+  if (command.iteration) throw misuse("--all and --iteration were both given", "use one of them");
   std::vector<std::string> folders;
   for (const std::int64_t iteration : iterations_in(command.path, Complete::OrNot))
     folders.push_back(iteration_folder(command.path, iteration));
@@ -322,8 +314,7 @@ std::vector<std::string> folders_of(const CkptOptions& command) {
 }
 
 std::string last_name(const std::string& path) {
-  const std::filesystem::path full(path);
-  return (full.has_filename() ? full : full.parent_path()).filename().string();
+  return std::filesystem::path(without_end_slash(path)).filename().string();
 }
 
 void print_report(const std::string& folder, const VerifyReport& report) {
@@ -443,7 +434,7 @@ void check(const ConvertCommand& command) {
   const bool from_recipe = !command.recipe.empty(), to_hf = !command.to_hf.empty();
   const bool of_checkpoint = command.files != 1 || command.no_optimizer || !command.naming.empty();
   const auto refuse_if = [](bool wrong, const std::string& what, const char* fix) {
-    if (wrong) throw ConfigError({what, "command line", fix});
+    if (wrong) throw misuse(what, fix);
   };
   refuse_if(command.paths.size() != (from_recipe ? 1 : 2),
             fmt::format("{} given", counted(std::ssize(command.paths), "folder")),

@@ -100,7 +100,9 @@ void add_check(CLI::Option& option, const RealRange& range) {  // CLI::Range acc
   });
 }
 
-void add_rules(CLI::App& app, CLI::Option& added, const Rules& rules) {
+void add_option(CLI::App& app, const Option& option) {
+  CLI::Option& added = *std::visit([&](auto* value) { return add_option(app, option, value); }, option.target);
+  const Rules& rules = option.rules;
   std::visit([&](const auto& check) { add_check(added, check); }, rules.check);
   if (!rules.value_name.empty()) added.type_name(rules.value_name);
   if (!rules.usage.empty()) added.option_text(rules.usage);
@@ -116,10 +118,7 @@ void add_rules(CLI::App& app, CLI::Option& added, const Rules& rules) {
 }
 
 void add_parts(CLI::App& app, const Command& command) {
-  for (const Option& option : command.options) {
-    CLI::Option* added = std::visit([&](auto* value) { return add_option(app, option, value); }, option.target);
-    add_rules(app, *added, option.rules);
-  }
+  for (const Option& option : command.options) add_option(app, option);
   app.allow_extras(command.extras != Extras::None);
   if (command.positionals_last) app.positionals_at_end();
   const bool takes_keys = command.extras == Extras::RecipeKeys && !command.make_footer;
@@ -212,15 +211,14 @@ CommandPath find_command(const Command& program, const std::vector<std::string>&
     const std::string& word = command_line[i];
     if (word == "-h" || contains(option_names(command), word)) break;
     if (word.starts_with("-"))
-      throw ConfigError({fmt::format("{} has no option {}", command.name, in_quotes(word)), "command line",
-                         guess_or_help(word, path)});
+      throw misuse(fmt::format("{} has no option {}", command.name, in_quotes(word)), guess_or_help(word, path));
     const auto next = std::ranges::find_if(command.subcommands, [&](const Command& each) { return each.name == word; });
     if (next == command.subcommands.end()) {
       const std::vector<std::string> names = subcommands_of(command);
       const auto guess = nearest(word, names);
-      throw ConfigError(
-          {fmt::format("{} has no subcommand {}", command.name, in_quotes(word)), "command line",
-           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
+      throw misuse(
+          fmt::format("{} has no subcommand {}", command.name, in_quotes(word)),
+          guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", ")));
     }
     path.push_back(&*next);
   }
@@ -248,9 +246,7 @@ int report_problems(const std::vector<Problem>& problems) {
 void run(const Command& program, std::string (*version)(), Call& call) {
   const std::vector<std::string>& line = call.command_line;
   if (version && line.size() > 1 && line[1] == "--version") {
-    if (line.size() > 2)
-      throw ConfigError(
-          {fmt::format("unexpected argument '{}'", line[2]), "command line", "--version takes no arguments"});
+    if (line.size() > 2) throw misuse(fmt::format("unexpected argument '{}'", line[2]), "--version takes no arguments");
     return fmt::print("{}\n", version());
   }
   const CommandPath path = find_command(program, line);

@@ -5,10 +5,18 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
+
 namespace braid {
+
+// The command line is wrong.
+inline ConfigError misuse(std::string what, std::string fix) {
+  return ConfigError({std::move(what), "command line", std::move(fix)});
+}
 
 // The variable that gets an option's value. A bool makes the option a flag, which takes no value.
 using Target =

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <set>
 
@@ -61,19 +62,15 @@ PrepareRequest request_of(const PrepareCommand& command) {
   return request;
 }
 
-void show_ratios(const std::vector<std::pair<std::string, double>>& ratios) {
-  double sum = 0;
-  for (const auto& [name, ratio] : ratios) sum += ratio;
-  if (ratios.empty() || std::abs(sum - 1) < 1e-6) return;
-  std::vector<std::string> shares;
-  for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
-  fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
-}
-
 // Each split with a ratio gets a shard if there are as many shards.
 void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios)& ratios) {
-  const auto unwanted =
-      std::count_if(ratios.begin(), ratios.end(), [](const auto& split) { return split.second == 0; });
+  double sum = 0;
+  for (const auto& [name, ratio] : ratios) sum += ratio;
+  std::vector<std::string> shares;
+  for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
+  if (!ratios.empty() && std::abs(sum - 1) >= 1e-6)
+    fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
+  const auto unwanted = std::ranges::count_if(ratios, [](const auto& split) { return split.second == 0; });
   const std::int64_t needed = std::ssize(prepared.splits) - unwanted;
   std::vector<std::vector<std::string>> rows;
   for (const PreparedSplit& split : prepared.splits)
@@ -119,7 +116,6 @@ void prepare(const PrepareCommand& command) {
              visible_text(joined(prepared.parts, ", ")));
   print_warnings(prepared.warnings);
   if (prepared.splits.empty()) return;
-  show_ratios(request.ratios);
   show_splits(prepared, request.ratios);
   if (prepared.kept_splits)
     fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
@@ -201,44 +197,24 @@ Json parse_line(const std::string& line, bool decode) {
   return value;
 }
 
-std::string answer(const Tokenizer& tokenizer, const TokenizeCommand& command, const std::string& line) {
-  const Json value = parse_line(line, command.decode);
-  if (!command.decode)
-    return fmt::format("[{}]", fmt::join(tokenizer.encode(value.get_ref<const std::string&>(), command.special), ","));
-  return Json(tokenizer.decode(value.get<std::vector<int>>(), !command.special)).dump();
-}
-
-// Answers are flushed before each read that may wait, so that a program can send one line and read its answer.
 void tokenize(const TokenizeCommand& command) {
   const Tokenizer tokenizer = load_tokenizer(command.tokenizer);
+  std::ios::sync_with_stdio(false);  // std::cin then reads whole blocks
   std::string line;
-  std::int64_t number = 0;
-  const auto finish_line = [&] {
-    ++number;
+  for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
     try {
-      fmt::print("{}\n", answer(tokenizer, command, line));
+      const Json value = parse_line(line, command.decode);
+      const Json answer = command.decode ? Json(tokenizer.decode(value.get<std::vector<int>>(), !command.special))
+                                         : Json(tokenizer.encode(value.get_ref<const std::string&>(), command.special));
+      fmt::print("{}\n", answer.dump());
     } catch (const DataError& e) {
       std::fflush(stdout);
       throw DataError(fmt::format("standard input, line {}: {}", number, e.what()));
     }
-    line.clear();
-  };
-  std::vector<char> buffer(1 << 16);
-  while (true) {
-    std::fflush(stdout);
-    const ssize_t count = read(STDIN_FILENO, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_errno("cannot read standard input");
-    if (count == 0) break;
-    for (std::string_view rest(buffer.data(), static_cast<std::size_t>(count)); !rest.empty();) {
-      const std::size_t end = rest.find('\n');
-      line += rest.substr(0, end);
-      if (end == std::string_view::npos) break;
-      finish_line();
-      rest.remove_prefix(end + 1);
-    }
+    // Before a read that may wait, so that a program can send one line and read its answer.
+    if (std::cin.rdbuf()->in_avail() <= 0) std::fflush(stdout);
   }
-  if (!line.empty()) finish_line();
+  if (std::cin.bad()) throw_errno("cannot read standard input");
 }
 
 constexpr int kLongestSide = 1 << 16;
@@ -250,16 +226,12 @@ struct ImageCommand {
   bool no_orient = false, scaled_decode = false;
 };
 
-std::vector<std::uint8_t> bytes_of_file(const std::string& path) {
+void convert(const ImageCommand& command, const std::string& path, const std::string& out) {
   std::ifstream file(path, std::ios::binary);
   if (!fs::is_regular_file(path) || !file)
     throw ConfigError(
         {fmt::format("{} cannot be read", in_quotes(path)), "FILE", "give the path of a JPEG, PNG or WebP file"});
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void convert(const ImageCommand& command, const std::string& path, const std::string& out) {
-  const std::vector<std::uint8_t> bytes = bytes_of_file(path);
+  const std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
   const ImageHeader header = read_header(bytes, path);
   const auto result_size = [&](PixelSize own) -> PixelSize {
     return {command.width > 0 ? command.width : own.width, command.height > 0 ? command.height : own.height};
@@ -291,19 +263,14 @@ std::string out_for(const ImageCommand& command, const std::string& path) {
   return (fs::path(command.out) / fs::path(path).filename()).string() + ".safetensors";
 }
 
-void check_out(const ImageCommand& command) {
-  if (command.out.empty()) return;
+void convert_all(const ImageCommand& command) {
   std::set<std::string> names;
   for (const std::string& path : command.files)
-    if (const std::string name = fs::path(path).filename().string(); !names.insert(name).second)
+    if (const std::string name = fs::path(path).filename().string(); !command.out.empty() && !names.insert(name).second)
       throw ConfigError(
           {fmt::format("two files are called {}", in_quotes(name)), "FILE", "convert them into two folders"});
   for (const std::string& path : command.files)
     check_outputs({{"--out", out_for(command, path), {".safetensors"}}}, {.path = path});
-}
-
-void convert_all(const ImageCommand& command) {
-  check_out(command);
   std::size_t failed = 0;
   for (const std::string& path : command.files) {
     try {
@@ -315,8 +282,8 @@ void convert_all(const ImageCommand& command) {
     }
   }
   if (failed > 0)
-    throw DataError(fmt::format("{} of {} could not be decoded", failed,
-                                counted(static_cast<std::int64_t>(command.files.size()), "picture")));
+    throw DataError(
+        fmt::format("{} of {} could not be decoded", failed, counted(std::ssize(command.files), "picture")));
 }
 
 Command tokenize_command() {

@@ -41,12 +41,6 @@ bool has_any_section(const std::string& path, std::initializer_list<const char*>
 // Metadatasets are YAML files as recipes are; only they have a section `splits`.
 bool is_metadataset(const std::string& path) { return has_any_section(path, {"splits"}); }
 
-bool looks_like_recipe(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && !is_metadataset(path) &&
-         has_any_section(path, {"topology", "model", "data", "train"});
-}
-
 Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& flags) {
   const nlohmann::json quoted = data_set;
   const std::string text =
@@ -99,9 +93,8 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
 
 void require_tokenizer(const DataCall& call) {
   if (!call.has_tokenizer)
-    throw ConfigError(
-        {"a data set alone has no tokenizer", "command line",
-         "give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME --data.sequence_length N"});
+    throw misuse("a data set alone has no tokenizer",
+                 "give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME --data.sequence_length N");
 }
 
 struct InspectCommand {
@@ -109,15 +102,6 @@ struct InspectCommand {
   std::int64_t show = 24, sequences = 2000;
   bool json = false, decodes = false, all_damaged = false;
 };
-
-std::int64_t count_of(const std::string& text) {
-  if (text == "all") return std::numeric_limits<std::int64_t>::max();
-  const auto count = parse_int64(text);
-  if (!count || *count < 1)
-    throw ConfigError({fmt::format("--count should be a number from 1, or all, not {}", in_quotes(text)),
-                       "command line", "e.g. --count 1000"});
-  return *count;
-}
 
 // JSONL files have no splits. A data set need not have one for evaluation, but then a run cannot evaluate.
 std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& training) {
@@ -149,13 +133,14 @@ std::string stats_text(const SurveyReport& report, LaneSetOptions options, std::
 }
 
 void inspect(const InspectCommand& command, const std::vector<std::string>& flags) {
-  const std::int64_t count = count_of(command.count);
-  const LaneSetOptions options = [&] {
-    DataCall call = read_data_call(command.path, flags, DataUse::Training);
-    if (!call.has_tokenizer) call.options.sequence_length = 0;
-    if (!command.split.empty()) call.options.split = call.options.data.split = command.split;
-    return call.options;
-  }();
+  const auto count = command.count == "all" ? std::numeric_limits<std::int64_t>::max() : parse_int64(command.count);
+  if (!count || *count < 1)
+    throw misuse(fmt::format("--count should be a number from 1, or all, not {}", in_quotes(command.count)),
+                 "e.g. --count 1000");
+  DataCall call = read_data_call(command.path, flags, DataUse::Training);
+  LaneSetOptions& options = call.options;
+  if (!call.has_tokenizer) options.sequence_length = 0;
+  if (!command.split.empty()) options.split = options.data.split = command.split;
   const auto blend = open_blend(options.data.path, options.split);
   if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
     throw ConfigError(std::move(problems));
@@ -183,7 +168,7 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
                            .decodes = command.decodes};
   if (command.all_damaged || command.json) sources.most_named = std::numeric_limits<std::size_t>::max();
   WorkerPool pool(options.loader.threads);
-  const SpreadSamples samples(*blend, count);
+  const SpreadSamples samples(*blend, *count);
   const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
                                options.sequence_length};
   if (!command.stats.empty()) write_output(command.stats, stats_text(report, options, command.sequences));
@@ -225,7 +210,9 @@ std::string on_one_line(const std::string& name) {
 }
 
 void print_order(OrderCommand command) {
-  if (looks_like_recipe(command.path))
+  std::error_code ignored;
+  if (fs::is_regular_file(command.path, ignored) && !is_metadataset(command.path) &&
+      has_any_section(command.path, {"topology", "model", "data", "train"}))
     throw ConfigError(
         {fmt::format("{} is a recipe, not a data set", in_quotes(command.path)), "PATH",
          fmt::format("give its data.path, a data set or a metadataset; or use `braid data pack {}`, which "

@@ -24,7 +24,7 @@ constexpr const char* kSections[] = {"topology",   "model",      "data", "loader
 std::pair<std::ptrdiff_t, std::string> place_of(const std::string& path) {
   const std::string section = path.substr(0, path.find('.')), key = path.substr(path.rfind('.') + 1);
   const bool is_first = key == "kind" || key == "provider";
-  return {std::find(std::begin(kSections), std::end(kSections), section) - kSections,
+  return {std::ranges::find(kSections, section) - kSections,
           path.substr(0, path.size() - key.size()) + (is_first ? "" : key)};
 }
 
@@ -40,18 +40,14 @@ std::string as_yaml(const std::string& value) {
   return quoted + '"';
 }
 
-bool names_key(const std::string& text, const std::string& key) {
-  const std::size_t at = text.find(key);
-  return at != text.npos && (at + key.size() == text.size() ||
-                             std::string_view(" ,=").find(text[at + key.size()]) != std::string_view::npos);
-}
-
 // Adds the names of the flags in Megatron's command line: of this key, and of the keys that the advice names. Of
 // several flags for a key, the shortest is the usual one (--seq-length, --dataloader-seq-length).
 std::string with_flags(const std::string& fix, const std::string& key) {
   std::map<std::string, std::string> flags;
   for (const MegatronFlag& flag : megatron_flags()) {
-    if (flag.key.empty() || (flag.key != key && !names_key(fix, flag.key))) continue;
+    const std::size_t at = fix.find(flag.key), end = at + flag.key.size();
+    const bool is_named = at != fix.npos && (end == fix.size() || std::string_view(" ,=").find(fix[end]) != fix.npos);
+    if (flag.key.empty() || (flag.key != key && !is_named)) continue;
     std::string& known = flags[flag.key];
     if (known.empty() || flag.name.size() + 2 < known.size()) known = "--" + flag.name;
   }
@@ -160,7 +156,7 @@ class Conversion {
     // A named model has its own sizes; otherwise the flags give all sizes, and the provider only selects the kind.
     own_sizes_ = provider_.starts_with("tiny-") && command_.has("hidden-size");
     const auto is_unexpanded = [&](const char* flag) { return command_.is_unexpanded(flag); };
-    const bool has_sizes = own_sizes_ && std::none_of(std::begin(kSizes), std::end(kSizes), is_unexpanded);
+    const bool has_sizes = own_sizes_ && std::ranges::none_of(kSizes, is_unexpanded);
     has_model_ = is_known || has_sizes || beside("model.provider");
     set("model.provider", provider_,
         named        ? "--model-provider"
@@ -202,7 +198,8 @@ class Conversion {
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
-      if (is_overridden(name)) continue;
+      const auto overrides = [&name = name](const auto& other) { return gives_way(name, other.first); };
+      if (std::ranges::any_of(command_.flags, overrides)) continue;
       if (flag.key.starts_with("model.") && !contains(keys, flag.key))
         leave_out("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else
@@ -228,11 +225,6 @@ class Conversion {
       for (const std::string& part : split(recipe_value(flag, value), ','))
         if (part != "false" && !contains(parts, part)) parts.push_back(part);
     set(key, joined(parts, ","), "--recompute-modules --moe-layer-recompute");
-  }
-
-  bool is_overridden(const std::string& name) const {
-    return std::any_of(command_.flags.begin(), command_.flags.end(),
-                       [&](const auto& other) { return gives_way(name, other.first); });
   }
 
   bool has_tokenizer() const {
@@ -268,7 +260,7 @@ class Conversion {
   }
 
   static int layers_in(const std::string& pattern) {
-    return static_cast<int>(std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|'));
+    return static_cast<int>(std::ssize(pattern) - std::ranges::count(pattern, '|'));
   }
 
   std::string pattern_given() const {
@@ -475,16 +467,14 @@ class Conversion {
       set("train.wsd_decay_style", "exponential", "Megatron's default");
     by_default("log-interval", 100);
     if (!command_.has("use-distributed-optimizer")) set("optimizer.zero", "false", "no --use-distributed-optimizer");
-    if (const auto fraction = number("lr-warmup-fraction")) add_warmup(*fraction);
-  }
-
-  void add_warmup(double fraction) {
+    const auto fraction = number("lr-warmup-fraction");
+    if (!fraction) return;
     const auto samples = number(command_.has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
     const auto iterations = number(command_.has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
     if (samples)
-      set("train.warmup_samples", std::floor(fraction * *samples), "--lr-warmup-fraction of the decay");
+      set("train.warmup_samples", std::floor(*fraction * *samples), "--lr-warmup-fraction of the decay");
     else if (iterations)
-      set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
+      set("train.warmup_iterations", std::floor(*fraction * *iterations), "--lr-warmup-fraction of the decay");
     else
       leave_out("--lr-warmup-fraction", "it is a fraction of the decay, but no flag gives the length of the decay");
   }
@@ -517,7 +507,7 @@ class Conversion {
   void refuse(const std::string& flag, const std::string& what, const std::string& fix = "") {
     // A value may be read more than once.
     const auto is_same = [&](const Problem& other) { return other.what == what; };
-    if (std::none_of(problems_.begin(), problems_.end(), is_same))
+    if (std::ranges::none_of(problems_, is_same))
       problems_.push_back({what, fmt::format("--from-megatron, {}", flag), fix});
   }
 
@@ -604,7 +594,7 @@ class Conversion {
         const std::string where = "--from-megatron, " + from;
         const auto is_known = [&](const Problem& other) { return other.where == where; };
         const bool is_flag = from.starts_with("--") && from.find(' ') == std::string::npos;
-        if (values_refused && (!is_flag || std::any_of(problems_.begin(), problems_.end(), is_known))) continue;
+        if (values_refused && (!is_flag || std::ranges::any_of(problems_, is_known))) continue;
         problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe from --from-megatron, " + key;
         problem.fix = with_flags(problem.fix, is_flag ? "" : key);
         problems_.push_back(std::move(problem));

@@ -54,9 +54,9 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
                          .rank_coordinates = topology.all_coordinates()});
   }
   if (spec->size != topology.world_size())
-    throw ConfigError({fmt::format("the layout has {}, but {} {} started", counted(topology.world_size(), "rank"),
-                                   spec->size, spec->size == 1 ? "was" : "were"),
-                       "command line", "start " + counted(topology.world_size(), "rank")});
+    throw misuse(fmt::format("the layout has {}, but {} {} started", counted(topology.world_size(), "rank"), spec->size,
+                             spec->size == 1 ? "was" : "were"),
+                 "start " + counted(topology.world_size(), "rank"));
   std::string written;
   run_as_rank(*spec, command.dist, topology.all_coordinates(),
               [&](World& world) { written = forward_files(request, topology, world); });
@@ -166,9 +166,9 @@ int gpus_here() {
   replace_process(command);
 }
 
-// If a text sets torchrun's variables itself, the correct values are kept under other names.
-RankCommand command_of_rank(const std::string& text) {
-  std::string kept, restored;
+int launch_words(const LaunchLocal& launch, const std::vector<std::string>& words) {
+  const std::string text = command_text(words);
+  std::string kept, restored;  // if a text sets torchrun's variables itself, the correct values have other names
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     kept += fmt::format("BRAID_{0}=${0} ", name);
     restored += fmt::format("{0}=\"$BRAID_{0}\" ", name);
@@ -176,11 +176,6 @@ RankCommand command_of_rank(const std::string& text) {
   RankCommand command = rank_command(text, restored);
   if (command.has_pipe) command.text = kPipesFail + command.text;
   if (sets_rank_variables(text)) command.text = kept + "\n" + command.text;
-  return command;
-}
-
-int launch_words(const LaunchLocal& launch, const std::vector<std::string>& words) {
-  const RankCommand command = command_of_rank(command_text(words));
   if (command.nodes.value_or(1) > 1)
     throw ConfigError({fmt::format("the command has --nnodes={}, but this is one machine", *command.nodes),
                        "the command", "leave --nnodes out, or use braid launch slurm"});
@@ -201,12 +196,11 @@ int launch_here(const LaunchLocal& launch, const Call& call) {
   const std::vector<std::string> words = words_behind_dashes(call.command_line);
   const auto overrides = parse_overrides(call.arguments, call.option_names);
   if (!words.empty() && !overrides.empty())
-    throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
-                       "give the command's options after --"});
+    throw misuse(fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path),
+                 "give the command's options after --");
   if (words.empty() == launch.recipe_path.empty())
-    throw ConfigError(
-        {words.empty() ? "there is neither a recipe nor a command" : "both a recipe and a command were given",
-         "command line", "braid launch local RECIPE ..., or braid launch local -- COMMAND"});
+    throw misuse(words.empty() ? "there is neither a recipe nor a command" : "both a recipe and a command were given",
+                 "braid launch local RECIPE ..., or braid launch local -- COMMAND");
   if (words.empty()) launch_recipe(launch, call.arguments);
   return launch_words(launch, words);
 }

@@ -293,16 +293,14 @@ void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>&
   const int sources = (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) +
                       (launch.command_file.empty() ? 0 : 1) + (launch.run_script.empty() ? 0 : 1);
   if (sources != 1)
-    throw ConfigError({sources == 0
-                           ? "there is neither a recipe nor a command"
-                           : "a recipe, a command after --, --command-file and --run-script cannot be combined",
-                       "command line",
-                       "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, --command-file FILE or "
-                       "--run-script FILE"});
+    throw misuse(sources == 0 ? "there is neither a recipe nor a command"
+                              : "a recipe, a command after --, --command-file and --run-script cannot be combined",
+                 "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, --command-file FILE or "
+                 "--run-script FILE");
   if (!launch.recipe_path.empty()) return;
   if (!overrides.empty())
-    throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
-                       "give the command's options after --"});
+    throw misuse(fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path),
+                 "give the command's options after --");
   if (!launch.options.stage.empty())
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
 }
@@ -325,9 +323,9 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
       launch.recipe_path == "-" || (fs::exists(launch.recipe_path) && !fs::is_directory(launch.recipe_path) &&
                                     is_own_descriptor(launch.recipe_path));
   if (is_stream)
-    throw ConfigError({fmt::format("'{}' can be read only by this command, but the job's ranks read the recipe later",
-                                   launch.recipe_path),
-                       "command line", "give the path of a file that all nodes can read"});
+    throw misuse(fmt::format("'{}' can be read only by this command, but the job's ranks read the recipe later",
+                             launch.recipe_path),
+                 "give the path of a file that all nodes can read");
   const Recipe recipe = read_recipe_call(launch.recipe_path, overrides).recipe;
   take_defaults(launch, recipe.cluster, Topology(recipe.topology, workload_of(recipe)).world_size());
   complete(launch, fs::path(launch.recipe_path).stem().string());

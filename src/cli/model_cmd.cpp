@@ -65,16 +65,6 @@ ProviderLayout layout_of(const Recipe& recipe) {
   return layout;
 }
 
-// The encoder sizes of a list apply to all encoders, those of a recipe to the encoder they name.
-ProviderLayout layout_from(const std::string& topology, const Provider& provider) {
-  if (topology.empty()) return {};
-  if (topology.find('=') == std::string::npos) return layout_of(load_recipe(topology));
-  const Modules modules = parse_list(topology);
-  ProviderLayout layout = {.language = layout_sizes(modules.language)};
-  for (const EncoderConfig& encoder : provider.encoders) layout.encoders[encoder.name] = layout_sizes(modules.encoder);
-  return layout;
-}
-
 void describe_named(const DescribeOptions& options, const Call& call) {
   Provider model;
   ProviderLayout layout;
@@ -92,10 +82,17 @@ void describe_named(const DescribeOptions& options, const Call& call) {
   } else {
     model = provider(name);
     if (!parse_overrides(call.arguments, call.option_names).empty())
-      throw ConfigError({fmt::format("{} changes a recipe, but '{}' is a provider", call.arguments.front(), name),
-                         "command line", "give a recipe file, or leave the flag out"});
+      throw misuse(fmt::format("{} changes a recipe, but '{}' is a provider", call.arguments.front(), name),
+                   "give a recipe file, or leave the flag out");
   }
-  if (!options.topology.empty()) layout = layout_from(options.topology, model);
+  // The encoder sizes of a list apply to all encoders, those of a recipe to the encoder they name.
+  if (options.topology.find('=') != std::string::npos) {
+    const Modules modules = parse_list(options.topology);
+    layout = {.language = layout_sizes(modules.language)};
+    for (const EncoderConfig& encoder : model.encoders) layout.encoders[encoder.name] = layout_sizes(modules.encoder);
+  } else if (!options.topology.empty()) {
+    layout = layout_of(load_recipe(options.topology));
+  }
   if (!options.dtype.empty()) dtype = full_dtype_name(options.dtype);
   const ModelDescription described = describe_model(model, layout, dtype);
   if (options.json)

@@ -51,7 +51,7 @@ FlagValues values_of(const std::string& word) {
 
 std::string guess_for(const std::string& option, const std::vector<std::string>& others) {
   std::string name = option.substr(2);
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::ranges::replace(name, '-', '_');
   if (const auto key = key_named(name, dotted_keys(to_yaml(Recipe())))) return fmt::format("did you mean --{}?", *key);
   std::vector<std::string> names = others;
   for (const MegatronFlag& flag : megatron_flags())
@@ -63,16 +63,15 @@ std::string guess_for(const std::string& option, const std::vector<std::string>&
 
 void require_value(const FlagWord& word) {
   if (!word.value)
-    throw ConfigError(
-        {fmt::format("{} needs a value", word.option), "command line", fmt::format("write {} VALUE", word.option)});
+    throw misuse(fmt::format("{} needs a value", word.option), fmt::format("write {} VALUE", word.option));
 }
 
 ConfigOverride override_of(const FlagWord& word) {
   if (!word.is_switch()) require_value(word);
   if (!word.flag) return {word.option.substr(2), *word.value, word.option};
   if (word.value && word.is_switch())
-    throw ConfigError({fmt::format("{} takes no value", word.option), "command line",
-                       fmt::format("leave the value out; the flag means --{}={}", word.flag->key, word.flag->value)});
+    throw misuse(fmt::format("{} takes no value", word.option),
+                 fmt::format("leave the value out; the flag means --{}={}", word.flag->key, word.flag->value));
   return {word.flag->key, word.is_switch() ? word.flag->value : *word.value, word.option};
 }
 
@@ -89,9 +88,9 @@ void refuse_contradiction(const std::vector<ConfigOverride>& before, const Confi
     const bool decided = gives_way(other, change) || gives_way(change, other);
     if (FlagWord(other.flag).is_switch() && other.path == change.path && other.value != change.value && !takes_back &&
         !decided)
-      throw ConfigError({fmt::format("{} and {} contradict each other: they set {} to {} and {}", other.flag,
-                                     change.flag, change.path, other.value, change.value),
-                         "command line", "leave one of them out"});
+      throw misuse(fmt::format("{} and {} contradict each other: they set {} to {} and {}", other.flag, change.flag,
+                               change.path, other.value, change.value),
+                   "leave one of them out");
   }
 }
 
@@ -107,7 +106,7 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
   for (const std::string& argument : arguments) {
     if (!argument.starts_with("--")) {
       if (after_unknown) continue;
-      throw ConfigError({fmt::format("unexpected argument '{}'", argument), "command line", "see --help"});
+      throw misuse(fmt::format("unexpected argument '{}'", argument), "see --help");
     }
     const FlagWord word(argument);
     const TorchrunOption* of_torchrun = exact_torchrun_option(word.option.substr(2));
@@ -183,22 +182,6 @@ RecipeCall checked_call(RecipeSource source, const std::vector<std::string>& arg
 
 constexpr std::size_t kFlagWidth = 30;
 
-const char* type_of(const std::string& value) {
-  if (value == "true" || value == "false") return "BOOL";
-  if (value.starts_with('"')) return "TEXT";
-  if (value.starts_with('[')) return "NAMES";
-  return parse_double(value) ? "NUMBER" : "NAME";
-}
-
-// "--lr", or of switches "--bf16 (bfloat16), --fp32 (float32)".
-std::string megatron_names(const std::string& path) {
-  std::vector<std::string> names;
-  for (const MegatronFlag& flag : megatron_flags())
-    if (flag.verdict == FlagVerdict::Taken && flag.key == path)
-      names.push_back("--" + flag.name + (flag.value.empty() ? "" : " (" + flag.value + ")"));
-  return joined(names, ", ");
-}
-
 class HelpWriter : public YamlWriter {
  public:
   explicit HelpWriter(int columns) : columns_(help_width(columns)) {}
@@ -216,7 +199,12 @@ class HelpWriter : public YamlWriter {
   }
   void leave() override { path_.pop_back(); }
   void line(const std::string& key, const std::string& value, const std::string& words) override {
-    add(flag_of(key), type_of(value), words, value == "\"\"" || value == "[]" ? "none" : value);
+    const char* type = value == "true" || value == "false" ? "BOOL"
+                       : value.starts_with('"')            ? "TEXT"
+                       : value.starts_with('[')            ? "NAMES"
+                       : parse_double(value)               ? "NUMBER"
+                                                           : "NAME";
+    add(flag_of(key), type, words, value == "\"\"" || value == "[]" ? "none" : value);
   }
   void unset(const char* key, const char* words) override {
     const bool says_default = std::string_view(words).find("default:") != std::string_view::npos;
@@ -235,8 +223,13 @@ class HelpWriter : public YamlWriter {
       const std::size_t name = path.find(".NAME.");
       const std::string of_module =
           name == std::string::npos ? path : path.substr(0, name + 1) + module + path.substr(name + 5);
-      if (const std::string names = megatron_names(of_module); !names.empty())
-        right += name == std::string::npos ? "; " + names : fmt::format("; {}: {}", module, names);
+      std::vector<std::string> names;  // "--lr", or of switches "--bf16 (bfloat16)", "--fp32 (float32)"
+      for (const MegatronFlag& taken : megatron_flags())
+        if (taken.verdict == FlagVerdict::Taken && taken.key == of_module)
+          names.push_back("--" + taken.name + (taken.value.empty() ? "" : " (" + taken.value + ")"));
+      if (!names.empty())
+        right +=
+            fmt::format("; {}{}", name == std::string::npos ? "" : std::string(module) + ": ", joined(names, ", "));
       if (name == std::string::npos) break;
     }
     help_ += left.size() + 1 < kFlagWidth ? fmt::format("{:<{}}", left, kFlagWidth)
@@ -301,14 +294,6 @@ constexpr std::pair<std::string_view, std::string LauncherTasks::*> kCounts[] = 
     {"--ntasks-per-node", &LauncherTasks::per_node},
 };
 
-// Whether srun's options end here: at the program, or at a flag of Megatron's if the program has an unknown name.
-bool ends_launcher(const ShellWord& word) {
-  if (is_flag(word)) return megatron_flag(word) != nullptr;
-  const std::string name = name_of(word);
-  return !is_option(word) && (name == "torchrun" || name.starts_with("python") || name.ends_with(".py") ||
-                              name.ends_with(".sh") || name == "bash" || name == "env" || name == "uv");
-}
-
 // From options like --nodes 4, -n16.
 void take_counts(const CommandWords& options, LauncherTasks& tasks) {
   for (std::size_t i = 0; i < options.size(); ++i) {
@@ -330,7 +315,13 @@ LauncherTasks take_launcher(CommandWords& words, const LauncherTasks& of_sbatch)
   if (name != "srun" && name != "mpirun" && name != "mpiexec") return {};
   LauncherTasks tasks = name == "srun" ? of_sbatch : LauncherTasks{};
   tasks.launcher = name;
-  const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
+  // Its options end at the program, or at a flag of Megatron's if the program has an unknown name.
+  const auto end = std::ranges::find_if(words, [](const ShellWord& word) {
+    if (is_flag(word)) return megatron_flag(word) != nullptr;
+    const std::string program = name_of(word);
+    return !is_option(word) && (contains({"torchrun", "bash", "env", "uv"}, program) || program.starts_with("python") ||
+                                program.ends_with(".py") || program.ends_with(".sh"));
+  });
   LauncherTasks own;
   take_counts({words.begin() + 1, end}, own);
   if (!own.all.empty()) tasks = {.launcher = name};  // the tasks of sbatch are then no longer those of this step
@@ -346,8 +337,8 @@ LauncherTasks sbatch_tasks(std::string_view text) {
   for (std::string& line : split(text, '\n')) {
     const std::size_t first = line.find_first_not_of(" \t\r");
     if (first != line.npos && line[first] != '#') break;
-    std::replace_if(
-        line.begin(), line.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
+    std::ranges::replace_if(
+        line, [](char c) { return c == '\t' || c == '\r'; }, ' ');
     if (!line.starts_with("#SBATCH ")) continue;
     std::vector<std::string> options = split(line.substr(8), ' ');
     std::erase(options, "");
@@ -420,20 +411,14 @@ MegatronCommand flags_of(const CommandWords& words, const LauncherTasks& tasks) 
 }
 
 // --- the command that trains -----------------------------------------------------------------------------------------
-// The text of the job in sbatch --nodes=2 --wrap="srun torchrun ...".
-std::string wrapped_job(const CommandWords& words) {
-  constexpr std::string_view kWrap = "--wrap=";
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i].text.starts_with(kWrap)) return words[i].text.substr(kWrap.size());
-    if (words[i].text == "--wrap" && i + 1 < words.size()) return words[i + 1].text;
-  }
-  return "";
-}
-
 class TrainingSearch {
  public:
   void take(const CommandWords& words, const LauncherTasks& of_sbatch) {
-    const std::string job = !words.empty() && name_of(words[0]) == "sbatch" ? wrapped_job(words) : "";
+    std::string job;  // the text in sbatch --nodes=2 --wrap="srun torchrun ..."
+    for (std::size_t i = 1; i < words.size() && job.empty() && name_of(words[0]) == "sbatch"; ++i)
+      job = words[i].text.starts_with("--wrap=") ? words[i].text.substr(7)
+            : words[i - 1].text == "--wrap"      ? words[i].text
+                                                 : "";
     if (job.empty()) return take_command(without_shell(words), of_sbatch);
     LauncherTasks of_job;
     take_counts(words, of_job);
@@ -470,7 +455,7 @@ class TrainingSearch {
   }
 
   void take_command(CommandWords found, const LauncherTasks& of_sbatch) {
-    if (std::none_of(found.begin(), found.end(), is_flag)) return;
+    if (std::ranges::none_of(found, is_flag)) return;
     const LauncherTasks tasks = take_launcher(found, of_sbatch);
     if (found.empty()) return others_.push_back(tasks.launcher);
     const std::ptrdiff_t flags = flags_of_megatron(found), most = flags_of_megatron(training_);
@@ -497,7 +482,7 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
   if (!line.answer.accepts_all()) throw refusal(line.answer);
   const std::vector<ConfigOverride> all = line.overrides;
   std::erase_if(line.overrides, [&](const ConfigOverride& weak) {
-    return std::any_of(all.begin(), all.end(), [&](const ConfigOverride& other) { return gives_way(weak, other); });
+    return std::ranges::any_of(all, [&](const ConfigOverride& other) { return gives_way(weak, other); });
   });
   return std::move(line.overrides);
 }
@@ -518,7 +503,7 @@ RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::st
 }
 
 std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line) {
-  const auto dashes = std::find(command_line.begin(), command_line.end(), "--");
+  const auto dashes = std::ranges::find(command_line, "--");
   return {dashes == command_line.end() ? dashes : dashes + 1, command_line.end()};
 }
 
@@ -555,11 +540,11 @@ std::string short_overrides_help() {
 }
 
 bool MegatronCommand::is_unexpanded(const std::string& name) const {
-  return std::any_of(unexpanded.begin(), unexpanded.end(), [&](const auto& flag) { return flag.first == name; });
+  return std::ranges::any_of(unexpanded, [&](const auto& flag) { return flag.first == name; });
 }
 
 bool MegatronCommand::has_any(const std::vector<std::string>& names) const {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return has(name); });
+  return std::ranges::any_of(names, [&](const std::string& name) { return has(name); });
 }
 
 std::optional<std::string> MegatronCommand::text(const std::string& name) const {

@@ -66,8 +66,6 @@ class LogTail {
  public:
   LogTail(std::string path, int lines) : path_(std::move(path)), lines_(lines) {}
 
-  const std::string& path() const { return path_; }
-
   void print_new() {
     std::ifstream file(path_, std::ios::binary | std::ios::ate);
     if (!file) return;
@@ -120,16 +118,17 @@ void tail(const FollowOptions& options) {
   constexpr std::chrono::milliseconds kLook(500), kAskSlurm(5000);
   JobRecord job = find_job(options.job, options.log_dir);
   if (job.log.empty())
-    throw ConfigError({fmt::format("Slurm does not say where the log of job {} is", job.id), "command line",
-                       "give --log-dir FOLDER, as at the launch"});
+    throw misuse(fmt::format("Slurm does not say where the log of job {} is", job.id),
+                 "give --log-dir FOLDER, as at the launch");
   fmt::print(stderr, "{}\n", one_line(job));
-  LogTail log(job.log, options.lines);
+  const std::string path = job.log;
+  LogTail log(path, options.lines);
   log.print_new();
   auto asked = steady_clock::now();
   while (!options.no_follow && (is_waiting(job) || is_running(job))) {
     std::this_thread::sleep_for(kLook);
     log.print_new();
-    const auto progress = read_progress(log.path());
+    const auto progress = read_progress(path);
     log.show_status(is_waiting(job) ? one_line(job) : progress ? to_text(*progress) : "");
     if (steady_clock::now() - asked < kAskSlurm) continue;
     if (const auto answer = ask_slurm(options.job)) job = *answer;  // a busy Slurm may not answer
@@ -137,7 +136,7 @@ void tail(const FollowOptions& options) {
   }
   log.print_new();
   log.clear_status();
-  if (const auto progress = read_progress(log.path())) fmt::print(stderr, "{}\n", to_text(*progress, is_running(job)));
+  if (const auto progress = read_progress(path)) fmt::print(stderr, "{}\n", to_text(*progress, is_running(job)));
 }
 
 std::vector<Option> job_options(FollowOptions& options) {

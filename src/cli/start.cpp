@@ -38,7 +38,7 @@ Problems path_problems(const StartRequest& request, const Recipe& recipe) {
   if (!request.log_dir.empty()) paths.push_back({"--log-dir", request.log_dir});
   Problems problems = writing_problems(paths);
   const auto is_of_save = [](const Problem& problem) { return problem.where == kSaveKey; };
-  if (std::any_of(problems.begin(), problems.end(), is_of_save)) return problems;
+  if (std::ranges::any_of(problems, is_of_save)) return problems;
   try {
     check_save_folder(recipe.checkpoint);
   } catch (const ConfigError& e) {
@@ -82,8 +82,8 @@ Problems located(Problems problems, const RecipeSource& source) {
     if (problem.where.starts_with("--")) continue;
     std::vector<std::string> places, typed;
     for (const std::string& key : split(problem.where, ' ')) places.push_back(reader.where(key));
-    std::copy_if(places.begin(), places.end(), std::back_inserter(typed),
-                 [](const std::string& place) { return place.starts_with("command line"); });
+    std::ranges::copy_if(places, std::back_inserter(typed),
+                         [](const std::string& place) { return place.starts_with("command line"); });
     problem.where = joined(typed.empty() ? places : typed, "; ");
   }
   return problems;
@@ -133,7 +133,7 @@ bool is_refused(const StartProblems& problems, const std::optional<WorldSpec>& s
 
 std::vector<std::string> rank_command(std::vector<std::string> command_line, const std::string& recipe_path,
                                       const RecipeSource& source) {
-  *std::find(command_line.begin(), command_line.end(), recipe_path) = reopenable(source.path, source.text);
+  *std::ranges::find(command_line, recipe_path) = reopenable(source.path, source.text);
   return command_line;
 }
 

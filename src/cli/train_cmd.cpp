@@ -84,16 +84,6 @@ std::string json_line(const CheckpointEvaluation& evaluation) {
   return json.dump() + "\n";
 }
 
-std::string samples_text(const UnusableSamples& samples) {
-  std::string text;
-  for (const auto& [what, count] : {std::pair("damaged samples, which are left out", samples.damaged),
-                                    {"samples that are too long and left out", samples.too_long},
-                                    {"samples that are too long and cut", samples.cut},
-                                    {"samples with nothing to predict, which are left out", samples.without_targets}})
-    if (count > 0) text += fmt::format("{}: {}\n", what, count);
-  return text;
-}
-
 void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
   if (!options.answers.empty()) {
     std::string lines;
@@ -127,7 +117,12 @@ int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& t
     if (!speaks) return;
     write_answers(options, evaluation);
     std::string text = options.json ? json_line(evaluation) : to_lines(evaluation.record);
-    if (!options.json) text += samples_text(evaluation.samples);
+    const UnusableSamples& samples = evaluation.samples;
+    for (const auto& [what, count] : {std::pair("damaged samples, which are left out", samples.damaged),
+                                      {"samples that are too long and left out", samples.too_long},
+                                      {"samples that are too long and cut", samples.cut},
+                                      {"samples with nothing to predict, which are left out", samples.without_targets}})
+      if (count > 0 && !options.json) text += fmt::format("{}: {}\n", what, count);
     if (options.wants_answers() && !options.json)
       text += "\n" + answers_text(spread(evaluation.answers, options.shown), evaluation.answers);
     RunLog::note(text, under_ours);
@@ -172,34 +167,6 @@ std::string checkpoint_line(const CheckpointConfig& checkpoint) {
                                                                        counted(*checkpoint.save_interval, "iteration"))
                                                          : " at the end"));
   return parts.empty() ? "" : fmt::format("braid: {}\n", fmt::join(parts, "; "));
-}
-
-// A few lines: model, ranks, length, learning rate, checkpoints, and where the full recipe is.
-std::string run_start_text(const Recipe& recipe, const Topology& topology, const std::string& log_dir) {
-  const TrainConfig& train = recipe.train;
-  const LrScheduleConfig& schedule = train.schedule;
-  const bool constant = schedule.decay_style == "constant";
-  const std::string learning_rate = fmt::format("learning rate {}", schedule.lr) +
-                                    (constant ? "" : fmt::format(" -> {} ({})", schedule.min_lr, schedule.decay_style));
-  return fmt::format(
-      "braid: {} in {}, {} of {}, {}, seed {}\n"
-      "{}braid: {}: {}\n"
-      "braid: the full recipe: {}\n",
-      recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(train)), "iteration"),
-      counted(train.global_batch, "sample"), learning_rate, train.seed, checkpoint_line(recipe.checkpoint),
-      counted(topology.world_size(), "rank"), topology_line(topology),
-      log_dir.empty() ? "add --print-recipe" : (log_dir + "/recipe.yaml"));
-}
-
-// Writes the full recipe as recipe.yaml to this folder, which is created. ConfigError if it cannot be written.
-void write_recipe(const Recipe& recipe, const std::string& log_dir) {
-  std::error_code ignored;
-  std::filesystem::create_directories(log_dir, ignored);
-  std::ofstream file((log_dir + "/recipe.yaml"));
-  file << to_yaml(recipe);
-  if (!file.flush())
-    throw ConfigError({fmt::format("cannot write '{}': {}", (log_dir + "/recipe.yaml"), std::strerror(errno)),
-                       "--log-dir", "give a folder that you can write to"});
 }
 
 struct TrainOptions {
@@ -265,12 +232,11 @@ bool is_file(const std::string& given) {
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
   const char* flag = options.run_script ? kRunScript : kFromMegatron;
   if (!options.recipe_path.empty())
-    throw ConfigError(
-        {fmt::format("{} makes a recipe, but the command line also gives one: '{}'", flag, options.recipe_path),
-         "command line", fmt::format("leave one of them out; quote the argument of {} as one word", flag)});
+    throw misuse(fmt::format("{} makes a recipe, but the command line also gives one: '{}'", flag, options.recipe_path),
+                 fmt::format("leave one of them out; quote the argument of {} as one word", flag));
   if (!options.print_recipe)
-    throw ConfigError({fmt::format("{} makes a recipe, which you should check before you run it", flag), "command line",
-                       "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
+    throw misuse(fmt::format("{} makes a recipe, which you should check before you run it", flag),
+                 "add --print-recipe > recipe.yaml, then braid train recipe.yaml");
   const std::string& given = options.run_script ? *options.run_script : *options.from_megatron;
   const MegatronCommand command = options.run_script ? read_megatron_command(run_script(given))
                                   : is_file(given)   ? read_megatron_command(read_shell_file(given, kFromMegatron))
@@ -289,26 +255,30 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   return 0;
 }
 
+// Writes the full recipe, and prints a few lines: model, ranks, length, learning rate, checkpoints.
 void announce(const TrainOptions& options, const RecipeCall& call, const Topology& topology) {
-  if (!options.log_dir.empty()) write_recipe(call.recipe, options.log_dir);
+  const std::string path = options.log_dir.empty() ? "" : options.log_dir + "/recipe.yaml";
+  std::error_code ignored;
+  if (!path.empty()) std::filesystem::create_directories(options.log_dir, ignored);
+  if (!path.empty() && !(std::ofstream(path) << to_yaml(call.recipe)).flush())
+    throw ConfigError({fmt::format("cannot write '{}': {}", path, std::strerror(errno)), "--log-dir",
+                       "give a folder that you can write to"});
   if (!call.already_so.empty())
     fmt::print(stderr, "braid: these flags have no effect, because Braid always does what they ask for:\n{}",
                call.already_so);
-  fmt::print("{}", fitted(run_start_text(call.recipe, topology, options.log_dir), STDOUT_FILENO));
-  std::fflush(stdout);
-}
-
-int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
-                 const std::vector<std::string>& command_line) {
   const Recipe& recipe = call.recipe;
-  return launch_local({.ranks = topology.world_size(),
-                       .command = rank_command(command_line, options.recipe_path, call.source),
-                       .log_dir = options.log_dir,
-                       .env = {{kHeldLock, lock ? lock->text() : ""}},
-                       .rank_coordinates = topology.all_coordinates(),
-                       .stop_grace = kLongStopGrace,
-                       .stop_messages = {.next = [&](const auto& progress) { return next_in_words(recipe, progress); },
-                                         .saved = [&] { return saved_in_words(recipe.checkpoint.save); }}});
+  const LrScheduleConfig& schedule = recipe.train.schedule;
+  const std::string decay = fmt::format(" -> {} ({})", schedule.min_lr, schedule.decay_style);
+  const std::string text = fmt::format(
+      "braid: {} in {}, {} of {}, learning rate {}{}, seed {}\n"
+      "{}braid: {}: {}\n"
+      "braid: the full recipe: {}\n",
+      recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(recipe.train)), "iteration"),
+      counted(recipe.train.global_batch, "sample"), schedule.lr, schedule.decay_style == "constant" ? "" : decay,
+      recipe.train.seed, checkpoint_line(recipe.checkpoint), counted(topology.world_size(), "rank"),
+      topology_line(topology), path.empty() ? "add --print-recipe" : path);
+  fmt::print("{}", fitted(text, STDOUT_FILENO));
+  std::fflush(stdout);
 }
 
 int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& spec, const JobIdentity& job,
@@ -319,25 +289,22 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
                                                      .speaks_for_all = !under_ours && spec.rank == 0,
                                                      .parent_is_launcher = under_ours});
   check_world(spec, topology);
-  bool refused = false, lost_output = false;
-  int signal = 0;
   const RunContext context = {.stop = stop,
                               .under_braid_launcher = under_ours,
                               .job = job,
-                              .on_lost_output = [&] { lost_output = true; },
-                              .on_end = [&](StopReason reason) { signal = interrupting_signal(reason); },
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
+  std::optional<RunResult> result;  // none: refused
   run_as_rank(
       spec, recipe.dist, topology.all_coordinates(),
       [&](World& world) {
-        refused = !under_ours && any_rank_refused(problems, world);
-        if (!refused) train(recipe, topology, world, context);
+        if (under_ours || !any_rank_refused(problems, world)) result = train(recipe, topology, world, context);
       },
       [&] { return stop.asked(); });
-  if (refused) return 2;
-  if (!under_ours) return signal ? 128 + signal : lost_output ? 1 : 0;
+  if (!result) return 2;
+  const int signal = interrupting_signal(result->stop);
+  if (!under_ours) return signal ? 128 + signal : result->lost_output ? 1 : 0;
   // To our launcher, a rank with a nonzero exit code has failed.
-  if (lost_output) RunLog::print_to_stdout(to_control_line(LostOutput{}));
+  if (result->lost_output) RunLog::print_to_stdout(to_control_line(LostOutput{}));
   if (signal) RunLog::print_to_stdout(to_control_line(EndedBySignal{signal}));
   return 0;
 }
@@ -362,8 +329,15 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
-  return spec ? run_rank(recipe, topology, *spec, job, problems.list)
-              : launch_ranks(options, call, topology, lock.get(), command_line);
+  if (spec) return run_rank(recipe, topology, *spec, job, problems.list);
+  return launch_local({.ranks = topology.world_size(),
+                       .command = rank_command(command_line, options.recipe_path, call.source),
+                       .log_dir = options.log_dir,
+                       .env = {{kHeldLock, lock ? lock->text() : ""}},
+                       .rank_coordinates = topology.all_coordinates(),
+                       .stop_grace = kLongStopGrace,
+                       .stop_messages = {.next = [&](const auto& progress) { return next_in_words(recipe, progress); },
+                                         .saved = [&] { return saved_in_words(recipe.checkpoint.save); }}});
 }
 
 int run_train(const TrainOptions& options, const std::vector<std::string>& arguments,
@@ -374,8 +348,7 @@ int run_train(const TrainOptions& options, const std::vector<std::string>& argum
   }
   if (options.from_megatron || options.run_script) return convert(options, parse_overrides(arguments));
   if (options.recipe_path.empty())
-    throw ConfigError(
-        {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
+    throw misuse("no recipe is given", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`");
   RecipeCall call = options.print_recipe ? read_recipe_call(options.recipe_path, arguments)
                                          : read_recipe_to_run(options.recipe_path, arguments);
   if (!options.print_recipe) return train_recipe(options, std::move(call), command_line);

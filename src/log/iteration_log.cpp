@@ -32,13 +32,6 @@ std::string label_of(const ModulePhases& row, Phase phase) {
                                                               : name_of(phase);
 }
 
-std::string timestamp(std::chrono::system_clock::time_point time) {
-  const auto since_epoch = std::chrono::floor<std::chrono::microseconds>(time.time_since_epoch());
-  const auto whole_seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:06}", fmt::localtime(std::time_t{whole_seconds.count()}),
-                     (since_epoch - whole_seconds).count());
-}
-
 // Python prints NaN without a sign, and tools expect that.
 double plain(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
@@ -48,33 +41,6 @@ std::string loss_text(const std::optional<double>& loss) { return loss ? fmt::fo
 
 std::string rate_text(double per_second, int ranks, const char* unit) {
   return fmt::format("{} {} ({} per rank)", plain_number(per_second), unit, plain_number(per_second / ranks));
-}
-
-void add_speed(Rows& rows, const RunSummary& summary, const RunFacts& facts) {
-  if (summary.iterations_done == 0 || summary.seconds <= 0) return;
-  const auto done = static_cast<double>(summary.iterations_done);
-  rows.push_back({"time per iteration", fmt::format("{:.1f} ms", 1e3 * summary.seconds / done)});
-  if (summary.tokens > 0)
-    rows.push_back({"throughput", rate_text(summary.tokens / summary.seconds, facts.ranks, "tokens/s")});
-  if (facts.flops_per_iteration > 0)
-    rows.push_back(
-        {"compute", rate_text(1e-12 * facts.flops_per_iteration * done / summary.seconds, facts.ranks, "TFLOP/s")});
-}
-
-void add_samples(Rows& rows, const UnusableSamples& samples) {
-  const std::pair<const char*, std::int64_t> counts[] = {{"damaged samples", samples.damaged},
-                                                         {"too long samples", samples.too_long},
-                                                         {"cut samples", samples.cut},
-                                                         {"without targets", samples.without_targets}};
-  for (const auto& [name, count] : counts)
-    if (count > 0) rows.push_back({name, std::to_string(count)});
-}
-
-std::string memory_text(const MemoryUse& memory) {
-  const std::string host = fmt::format("{:.0f} MB host", memory.max_host_mb);
-  return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB GPU ({:.0f} MB in tensors), {}", memory.max_reserved_mb,
-                                                  memory.max_allocated_mb, host)
-                                    : host;
 }
 
 // One row per phase, because with one column per phase the table would be wider than most terminals.
@@ -112,49 +78,6 @@ std::string comm_table(const std::vector<ModulePhases>& phases, double iteration
 template <class Number>
 nlohmann::ordered_json or_null(const std::optional<Number>& number) {
   return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(nullptr);
-}
-
-// " time (ms) | images   |", one for each row.
-std::vector<std::string> begin_lines(const std::vector<ModulePhases>& rows, const char* what) {
-  std::size_t name_width = 0;
-  for (const ModulePhases& row : rows) name_width = std::max(name_width, row.module.size());
-  std::vector<std::string> lines;
-  for (const ModulePhases& row : rows)
-    lines.push_back(fmt::format(" {} (ms) | {:<{}} |", what, row.module, name_width));
-  return lines;
-}
-
-std::vector<std::string> phase_lines(const std::vector<ModulePhases>& rows) {
-  std::vector<std::string> lines = begin_lines(rows, "time");
-  for (const Phase phase : kColumns) {
-    if (std::ranges::all_of(rows, [&](const ModulePhases& row) { return row.mean.ms(phase) == 0; })) continue;
-    std::size_t label_width = 0;
-    for (const ModulePhases& row : rows) label_width = std::max(label_width, label_of(row, phase).size() + 1);
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      lines[i] += fmt::format(" {:<{}} {:7.1f} ({:2.0f} %) |", label_of(rows[i], phase) + ":", label_width,
-                              rows[i].mean.ms(phase), 100 * rows[i].mean.share(phase));
-  }
-  return lines;
-}
-
-std::string comm_cell(const CommTotals& totals) {
-  return fmt::format("{:6.1f}/{:7.1f} (hidden {:3.0f} %)", totals.exposed_ms, totals.in_flight_ms,
-                     100 * totals.hidden());
-}
-
-// Returns no lines if nothing was communicated.
-std::vector<std::string> comm_lines(const std::vector<ModulePhases>& rows) {
-  std::vector<std::string> lines = begin_lines(rows, "comm");
-  bool any = false;
-  for (std::size_t kind = 0; kind < kCommKinds; ++kind) {
-    const auto is_used = [&](const ModulePhases& row) { return row.communication[kind].in_flight_ms > 0; };
-    if (std::none_of(rows.begin(), rows.end(), is_used)) continue;
-    any = true;
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      lines[i] += fmt::format(" {}: {:>{}} |", name_of(static_cast<CommKind>(kind)),
-                              is_used(rows[i]) ? comm_cell(rows[i].communication[kind]) : "-", comm_cell({}).size());
-  }
-  return any ? lines : std::vector<std::string>();
 }
 
 }  // namespace
@@ -228,17 +151,49 @@ std::vector<ModulePhases> PhaseTable::means(const std::vector<double>& sum) cons
 }
 
 std::string to_lines(const std::vector<ModulePhases>& rows) {
+  std::size_t name_width = 0;
+  for (const ModulePhases& row : rows) name_width = std::max(name_width, row.module.size());
+  std::vector<std::string> times, communication;  // by row
+  for (const ModulePhases& row : rows) {
+    times.push_back(fmt::format(" time (ms) | {:<{}} |", row.module, name_width));
+    communication.push_back(fmt::format(" comm (ms) | {:<{}} |", row.module, name_width));
+  }
+  for (const Phase phase : kColumns) {
+    if (std::ranges::all_of(rows, [&](const ModulePhases& row) { return row.mean.ms(phase) == 0; })) continue;
+    std::size_t label_width = 0;
+    for (const ModulePhases& row : rows) label_width = std::max(label_width, label_of(row, phase).size() + 1);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      times[i] += fmt::format(" {:<{}} {:7.1f} ({:2.0f} %) |", label_of(rows[i], phase) + ":", label_width,
+                              rows[i].mean.ms(phase), 100 * rows[i].mean.share(phase));
+  }
+  bool communicates = false;
+  for (std::size_t kind = 0; kind < kCommKinds; ++kind) {
+    const auto is_used = [&](const ModulePhases& row) { return row.communication[kind].in_flight_ms > 0; };
+    if (std::ranges::none_of(rows, is_used)) continue;
+    communicates = true;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const CommTotals& totals = rows[i].communication[kind];
+      const std::string cell = fmt::format("{:6.1f}/{:7.1f} (hidden {:3.0f} %)", totals.exposed_ms, totals.in_flight_ms,
+                                           100 * totals.hidden());
+      communication[i] +=
+          fmt::format(" {}: {:>29} |", name_of(static_cast<CommKind>(kind)), is_used(rows[i]) ? cell : "-");
+    }
+  }
   std::string text;
-  for (const std::vector<std::string>& lines : {phase_lines(rows), comm_lines(rows)})
-    for (const std::string& line : lines) text += line + "\n";
+  for (const std::string& line : times) text += line + "\n";
+  for (const std::string& line : communication) text += communicates ? line + "\n" : "";
   return text;
 }
 
 std::string to_line(const IterationRecord& record) {
   const StepRecord& step = record.step;
-  std::string line =
-      fmt::format(" [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} |",
-                  timestamp(record.time), step.iteration, record.iterations, step.consumed_samples, record.elapsed_ms);
+  const auto since_epoch = std::chrono::floor<std::chrono::microseconds>(record.time.time_since_epoch());
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
+  std::string line = fmt::format(
+      " [{:%Y-%m-%d %H:%M:%S}.{:06}] iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration "
+      "(ms): {:.1f} |",
+      fmt::localtime(std::time_t{seconds.count()}), (since_epoch - seconds).count(), step.iteration, record.iterations,
+      step.consumed_samples, record.elapsed_ms);
   if (record.tflops_per_device)
     line += fmt::format(" throughput per {0} (TFLOP/s/{0}): {1:.1f} |", record.device, *record.tflops_per_device);
   if (record.tokens_per_device)
@@ -358,14 +313,30 @@ std::string to_text(const RunSummary& summary, const RunFacts& facts) {
        fmt::format("{} (now at {} of {})", summary.iterations_done, summary.last_iteration, facts.iterations)},
       {"lm loss", fmt::format("{} -> {}", loss_text(summary.first_loss), loss_text(summary.last_loss))},
   };
-  add_speed(rows, summary, facts);
+  const auto done = static_cast<double>(summary.iterations_done);
+  if (done > 0 && summary.seconds > 0) {
+    rows.push_back({"time per iteration", fmt::format("{:.1f} ms", 1e3 * summary.seconds / done)});
+    if (summary.tokens > 0)
+      rows.push_back({"throughput", rate_text(summary.tokens / summary.seconds, facts.ranks, "tokens/s")});
+    if (facts.flops_per_iteration > 0)
+      rows.push_back(
+          {"compute", rate_text(1e-12 * facts.flops_per_iteration * done / summary.seconds, facts.ranks, "TFLOP/s")});
+  }
   rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
-  add_samples(rows, summary.samples);
-  if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});
+  for (const auto& [name, count] : {std::pair("damaged samples", summary.samples.damaged),
+                                    {"too long samples", summary.samples.too_long},
+                                    {"cut samples", summary.samples.cut},
+                                    {"without targets", summary.samples.without_targets}})
+    if (count > 0) rows.push_back({name, std::to_string(count)});
+  if (const auto& memory = summary.memory) {
+    const std::string of_gpu =
+        fmt::format("{:.0f} MB GPU ({:.0f} MB in tensors), ", memory->max_reserved_mb, memory->max_allocated_mb);
+    rows.push_back({"peak memory of a rank",
+                    fmt::format("{}{:.0f} MB host", memory->max_reserved_mb > 0 ? of_gpu : "", memory->max_host_mb)});
+  }
   std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
   if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);
-  text += comm_table(summary.phases, static_cast<double>(summary.iterations_done));
-  return text;
+  return text + comm_table(summary.phases, done);
 }
 
 MetricsFile::MetricsFile(const std::string& path) : file_(path, AppendOnlyFile::Start::AtEnd) {

@@ -21,15 +21,6 @@
 namespace braid {
 namespace {
 
-// Truncates the file under a lock that lasts while this process has it open. File systems without locks give no
-// protection.
-void empty_alone(int fd, const std::string& path) {
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw ConfigError({fmt::format("another run writes '{}' now", path), path,
-                       "wait until it ends, or give this run another folder"});
-  if (::ftruncate(fd, 0) != 0) throw_errno(fmt::format("cannot empty '{}'", path));
-}
-
 // Protobuf: a field is a key (number * 8 + wire type), then its value in the form the wire type names.
 enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
@@ -53,15 +44,6 @@ void put_bytes(std::string& out, std::uint64_t field, std::string_view value) {
   put_key(out, field, kBytes);
   put_varint(out, value.size());
   out += value;
-}
-
-void put_record(std::string& out, std::string_view data) {
-  std::string length;
-  put_little_endian(length, std::uint64_t{data.size()});
-  out += length;
-  put_little_endian(out, masked_crc32c(length));
-  out += data;
-  put_little_endian(out, masked_crc32c(data));
 }
 
 double wall_seconds() {
@@ -169,7 +151,11 @@ AppendOnlyFile::AppendOnlyFile(std::string path, Start start) : path_(std::move(
   size_ = ::lseek(fd_.get(), 0, SEEK_END);
   if (size_ < 0) throw_errno(fmt::format("'{}' is not a regular file", path_));
   if (start != Start::Empty) return;
-  empty_alone(fd_.get(), path_);
+  // The lock lasts while this process has the file open. File systems without locks give no protection.
+  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw ConfigError({fmt::format("another run writes '{}' now", path_), path_,
+                       "wait until it ends, or give this run another folder"});
+  if (::ftruncate(fd_.get(), 0) != 0) throw_errno(fmt::format("cannot empty '{}'", path_));
   size_ = 0;
 }
 
@@ -231,7 +217,13 @@ void EventFile::add_event(std::string_view fields) {
   std::string event;
   put_key(event, 1, kFixed64);  // Event.wall_time
   put_little_endian(event, std::bit_cast<std::uint64_t>(wall_seconds()));
-  put_record(pending_, event.append(fields));
+  event += fields;
+  std::string length;
+  put_little_endian(length, std::uint64_t{event.size()});
+  pending_ += length;
+  put_little_endian(pending_, masked_crc32c(length));
+  pending_ += event;
+  put_little_endian(pending_, masked_crc32c(event));
 }
 
 void EventFile::flush() { file_.append(std::exchange(pending_, {})); }

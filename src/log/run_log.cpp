@@ -32,31 +32,19 @@ auto opened(const char* key, const char* kind, const Make& make) {
   }
 }
 
-std::unique_ptr<EventFile> open_events(const std::string& folder) {
-  if (folder.empty()) return nullptr;
-  return opened("log.tensorboard_dir", "folder", [&] { return std::make_unique<EventFile>(folder); });
-}
-
-std::unique_ptr<MetricsFile> open_metrics(const std::string& path) {
+// Null if the path is empty. Makes the folder first.
+template <class File>
+std::unique_ptr<File> open_file(const char* key, const char* kind, const std::string& path,
+                                const std::filesystem::path& folder) {
   if (path.empty()) return nullptr;
-  return opened("log.metrics_file", "file", [&] {
-    if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
-      std::filesystem::create_directories(folder);
-    return std::make_unique<MetricsFile>(path);
+  return opened(key, kind, [&] {
+    if (!folder.empty()) std::filesystem::create_directories(folder);
+    return std::make_unique<File>(path);
   });
 }
 
 double ms_between(steady_clock::time_point from, steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-// Adds means over a number of iterations to sums.
-void add_weighted(ModulePhases& sums, const ModulePhases& means, double iterations) {
-  for (std::size_t i = 0; i < kPhases; ++i) sums.mean.phase_ms[i] += iterations * means.mean.phase_ms[i];
-  for (std::size_t i = 0; i < kCommKinds; ++i) {
-    const CommTotals& mean = means.communication[i];
-    sums.communication[i] += {iterations * mean.bytes, iterations * mean.in_flight_ms, iterations * mean.exposed_ms};
-  }
 }
 
 // Seconds since 1970, rounded to a millisecond.
@@ -95,7 +83,7 @@ std::vector<int> ProfileConfig::rank_list() const {
 
 bool ProfileConfig::profiles(int global_rank) const {
   const std::vector<int> numbers = rank_list();
-  return enabled && std::find(numbers.begin(), numbers.end(), global_rank) != numbers.end();
+  return enabled && std::ranges::find(numbers, global_rank) != numbers.end();
 }
 
 std::vector<Problem> validate(const LogConfig& config) {
@@ -113,7 +101,7 @@ std::vector<Problem> validate(const LogConfig& config) {
   expect(profile.step_end > profile.step_start,
          fmt::format("step_end={} must be greater than step_start={}", profile.step_end, profile.step_start),
          "log.profile.step_end", fmt::format("use step_end={}", profile.step_start + 2));
-  expect(std::all_of(ranks.begin(), ranks.end(), [](int rank) { return rank >= 0; }),
+  expect(std::ranges::all_of(ranks, [](int rank) { return rank >= 0; }),
          fmt::format("ranks={} must be numbers of ranks with commas between them", profile.ranks), "log.profile.ranks",
          "use ranks=0,3, for example");
   expect(!profile.dir.empty(), "dir must be the name of a folder", "log.profile.dir", "use dir=profiles");
@@ -128,7 +116,7 @@ std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t 
                         "log.profile.step_start",
                         fmt::format("use step_start={}", std::max<std::int64_t>(0, iterations - 2))});
   const std::vector<int> wanted = config.rank_list();
-  if (std::any_of(wanted.begin(), wanted.end(), [&](int rank) { return rank >= ranks; }))
+  if (std::ranges::any_of(wanted, [&](int rank) { return rank >= ranks; }))
     problems.push_back({fmt::format("ranks={}, but the last rank is {}", config.ranks, ranks - 1), "log.profile.ranks",
                         "use ranks=0"});
   return problems;
@@ -156,8 +144,9 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
       print_(std::move(print)),
       start_(start),
       iterations_(facts, config.log_interval, start),
-      events_(open_events(config.tensorboard_dir)),
-      metrics_(open_metrics(config.metrics_file)),
+      events_(open_file<EventFile>("log.tensorboard_dir", "folder", config.tensorboard_dir, config.tensorboard_dir)),
+      metrics_(open_file<MetricsFile>("log.metrics_file", "file", config.metrics_file,
+                                      std::filesystem::path(config.metrics_file).parent_path())),
       iteration_start_(start.steady),
       last_result_(start.steady) {
   summary_.last_iteration = facts.done_before;
@@ -207,24 +196,26 @@ void RunLog::close_interval(const Moment& now) { add_line(iterations_.close(now)
 void RunLog::add_line(const std::optional<IterationRecord>& record) {
   if (!record) return;
   say(to_line(*record) + "\n");
-  const StepRecord& step = record->step;
-  Scalars scalars;
-  const auto add = [&](const std::string& tag, const auto& value) {
-    if (!value) return;
-    for (const char* axis : {"", " vs samples"})
-      scalars.push_back({tag + axis, static_cast<double>(*value), *axis ? step.consumed_samples : step.iteration});
-  };
-  add("lm loss", step.lm_loss);
-  add("seq_load_balancing_loss", step.seq_load_balancing_loss);
-  add("learning-rate", step.learning_rate);
-  add("batch-size", std::optional(record->global_batch));
-  add("loss-scale", std::optional(step.loss_scale));
-  add("grad-norm", step.grad_norm);
-  add("num-zeros", step.num_zeros);
-  add("iteration-time-ms", std::optional(record->elapsed_ms));
-  add("throughput", record->tflops_per_device);
-  add(record->device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank", record->tokens_per_device);
-  write_scalars(scalars);
+  write(events_, [&](EventFile& file) {
+    const StepRecord& step = record->step;
+    const auto add = [&](const std::string& tag, const auto& value) {
+      if (!value) return;
+      file.add_scalar(tag, static_cast<double>(*value), step.iteration);
+      file.add_scalar(tag + " vs samples", static_cast<double>(*value), step.consumed_samples);
+    };
+    add("lm loss", step.lm_loss);
+    add("seq_load_balancing_loss", step.seq_load_balancing_loss);
+    add("learning-rate", step.learning_rate);
+    add("batch-size", std::optional(record->global_batch));
+    add("loss-scale", std::optional(step.loss_scale));
+    add("grad-norm", step.grad_norm);
+    add("num-zeros", step.num_zeros);
+    add("iteration-time-ms", std::optional(record->elapsed_ms));
+    add("throughput", record->tflops_per_device);
+    add(record->device == "GPU" ? "tokens-per-second-per-gpu" : "tokens-per-second-per-rank",
+        record->tokens_per_device);
+    file.flush();
+  });
 }
 
 void RunLog::count(const StepRecord& step) {
@@ -237,13 +228,6 @@ void RunLog::count(const StepRecord& step) {
   if (!std::isfinite(*step.lm_loss)) ++summary_.nan_iterations;
   if (!summary_.first_loss) summary_.first_loss = step.lm_loss;
   summary_.last_loss = step.lm_loss;
-}
-
-void RunLog::write_scalars(const Scalars& scalars) {
-  write(events_, [&](EventFile& file) {
-    for (const Scalar& scalar : scalars) file.add_scalar(scalar.tag, scalar.value, scalar.step);
-    file.flush();
-  });
 }
 
 void RunLog::leave_out_time_until(const Moment& now) {
@@ -260,11 +244,14 @@ void RunLog::show_evaluation(bool runs) {
 void RunLog::add_evaluation(const EvaluationRecord& record, const Moment& now) {
   say(to_lines(record));
   last_result_ = now.steady;
-  write_scalars({{"lm loss validation", record.lm_loss, record.iteration},
-                 {"lm loss validation vs samples", record.lm_loss, record.consumed_samples},
-                 {"lm loss validation ppl", perplexity(record.lm_loss), record.iteration},
-                 {"right tokens validation", record.right_tokens, record.iteration},
-                 {"right answers validation", record.right_answers, record.iteration}});
+  write(events_, [&](EventFile& file) {
+    file.add_scalar("lm loss validation", record.lm_loss, record.iteration);
+    file.add_scalar("lm loss validation vs samples", record.lm_loss, record.consumed_samples);
+    file.add_scalar("lm loss validation ppl", perplexity(record.lm_loss), record.iteration);
+    file.add_scalar("right tokens validation", record.right_tokens, record.iteration);
+    file.add_scalar("right answers validation", record.right_answers, record.iteration);
+    file.flush();
+  });
 }
 
 void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Moment& now) {
@@ -286,23 +273,31 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
   const auto iterations = static_cast<double>(std::exchange(iterations_without_phases_, 0));
   if (summary_.phases.empty())
     for (const ModulePhases& row : phases) summary_.phases.push_back({row.module, row.waits_for});
-  for (std::size_t row = 0; row < phases.size(); ++row) add_weighted(summary_.phases.at(row), phases[row], iterations);
-  say(to_lines(phases));
-  Scalars scalars;
-  const auto add = [&](const char* group, const std::string& module, const char* name, double value) {
-    scalars.push_back({fmt::format("{}/{}/{}", group, module, name), value, summary_.last_iteration});
-  };
-  for (const ModulePhases& row : phases)
-    for (std::size_t i = 0; i < kPhases; ++i)
-      add("time-ms", row.module, name_of(static_cast<Phase>(i)), row.mean.phase_ms[i]);
-  for (const ModulePhases& row : phases)
+  for (std::size_t row = 0; row < phases.size(); ++row) {  // sums over the iterations of which these are means
+    ModulePhases& sums = summary_.phases.at(row);
+    for (std::size_t i = 0; i < kPhases; ++i) sums.mean.phase_ms[i] += iterations * phases[row].mean.phase_ms[i];
     for (std::size_t i = 0; i < kCommKinds; ++i) {
-      const CommTotals& totals = row.communication[i];
-      if (totals.in_flight_ms == 0) continue;
-      add("comm-ms", row.module, name_of(static_cast<CommKind>(i)), totals.in_flight_ms);
-      add("comm-exposed-ms", row.module, name_of(static_cast<CommKind>(i)), totals.exposed_ms);
+      const CommTotals& mean = phases[row].communication[i];
+      sums.communication[i] += {iterations * mean.bytes, iterations * mean.in_flight_ms, iterations * mean.exposed_ms};
     }
-  write_scalars(scalars);
+  }
+  say(to_lines(phases));
+  write(events_, [&](EventFile& file) {
+    const auto add = [&](const char* group, const std::string& module, const char* name, double value) {
+      file.add_scalar(fmt::format("{}/{}/{}", group, module, name), value, summary_.last_iteration);
+    };
+    for (const ModulePhases& row : phases)
+      for (std::size_t i = 0; i < kPhases; ++i)
+        add("time-ms", row.module, name_of(static_cast<Phase>(i)), row.mean.phase_ms[i]);
+    for (const ModulePhases& row : phases)
+      for (std::size_t i = 0; i < kCommKinds; ++i) {
+        const CommTotals& totals = row.communication[i];
+        if (totals.in_flight_ms == 0) continue;
+        add("comm-ms", row.module, name_of(static_cast<CommKind>(i)), totals.in_flight_ms);
+        add("comm-exposed-ms", row.module, name_of(static_cast<CommKind>(i)), totals.exposed_ms);
+      }
+    file.flush();
+  });
 }
 
 void RunLog::add_memory(const MemoryUse& fullest) {
@@ -312,13 +307,15 @@ void RunLog::add_memory(const MemoryUse& fullest) {
     say(fmt::format("[maximum over {}] (after {} iterations) {}\n", counted(facts_.ranks, "rank"),
                     summary_.last_iteration, to_line(fullest)));
   summary_.memory = fullest;
-  Scalars scalars;
-  if (fullest.max_reserved_mb > 0)
-    scalars = {{"mem/cuda-allocated-mb", fullest.allocated_mb, summary_.last_iteration},
-               {"mem/cuda-peak-mb", fullest.max_allocated_mb, summary_.last_iteration}};
-  scalars.push_back({"mem/host-rss-mb", fullest.host_mb, summary_.last_iteration});
-  scalars.push_back({"mem/host-peak-mb", fullest.max_host_mb, summary_.last_iteration});
-  write_scalars(scalars);
+  write(events_, [&](EventFile& file) {
+    for (const auto& [tag, mb] : {std::pair("mem/cuda-allocated-mb", fullest.allocated_mb),
+                                  {"mem/cuda-peak-mb", fullest.max_allocated_mb},
+                                  {"mem/host-rss-mb", fullest.host_mb},
+                                  {"mem/host-peak-mb", fullest.max_host_mb}})
+      if (fullest.max_reserved_mb > 0 || std::string_view(tag).starts_with("mem/host"))
+        file.add_scalar(tag, mb, summary_.last_iteration);
+    file.flush();
+  });
 }
 
 void RunLog::finish(const std::string& ended_by, const UnusableSamples& samples) {

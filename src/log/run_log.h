@@ -92,19 +92,12 @@ class RunLog {
   bool lost_output() const { return lost_output_; }  // a file was given up
 
  private:
-  struct Scalar {
-    std::string tag;
-    double value;
-    std::int64_t step;
-  };
-  using Scalars = std::vector<Scalar>;
   struct Pace {  // smoothed, so that the time left does not jump
     double ms = 0, tokens = 0;
   };
 
   void say(const std::string& text);
   void count(const StepRecord& step);
-  void write_scalars(const Scalars& scalars);
   void add_line(const std::optional<IterationRecord>& record);
   void show_progress(const StepRecord& step, double iteration_ms, const Moment& now);
   template <class File, class Act>

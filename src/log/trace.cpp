@@ -9,9 +9,11 @@
 #include <fstream>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
+#include "formats/atomic_file.h"
 #include "log/log_files.h"
 
 namespace braid {
@@ -22,9 +24,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kEventsPerFlush = 256;
 
-// Span names are ASCII, but even an invalid UTF-8 name must not throw in a destructor.
-std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 template <class Args>
 Json to_json(const Args& args) {
   Json values;
@@ -34,20 +33,16 @@ Json to_json(const Args& args) {
 
 namespace fs = std::filesystem;
 
-// The inverse of trace_path().
-std::optional<int> rank_of(const std::string& folder, const fs::path& file) {
-  const std::string name = file.filename().string();
-  int rank = 0;
-  if (std::sscanf(name.c_str(), "trace_rank_%d.json", &rank) != 1) return std::nullopt;
-  return fs::path(trace_path(folder, rank)).filename() == name ? std::optional(rank) : std::nullopt;
-}
-
 std::map<int, fs::path> trace_files(const std::string& folder, std::optional<int> world_size) {
   std::map<int, fs::path> files;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-    if (const auto rank = rank_of(folder, entry.path()); rank && (!world_size || *rank < *world_size))
-      files.emplace(*rank, entry.path());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const fs::path name = entry.path().filename();
+    int rank = 0;
+    const bool is_trace = std::sscanf(name.c_str(), "trace_rank_%d.json", &rank) == 1 &&
+                          fs::path(trace_path(folder, rank)).filename() == name;
+    if (is_trace && (!world_size || rank < *world_size)) files.emplace(rank, entry.path());
+  }
   if (error) throw ConfigError({fmt::format("cannot read '{}': {}", folder, error.message()), "", "name a folder"});
   if (files.empty())
     throw ConfigError({fmt::format("'{}' has no traces of ranks", folder), "",
@@ -56,63 +51,7 @@ std::map<int, fs::path> trace_files(const std::string& folder, std::optional<int
   return files;
 }
 
-// The merged file, which gets its final name once it is complete.
-class MergedFile {
- public:
-  explicit MergedFile(std::string path) : path_(std::move(path)), part_(path_ + ".part"), file_(part_, kEmpty) {}
-  MergedFile(const MergedFile&) = delete;
-  MergedFile& operator=(const MergedFile&) = delete;
-  ~MergedFile() {
-    std::error_code ignored;
-    fs::remove(part_, ignored);
-  }
-
-  void add(std::string_view event) {
-    constexpr std::size_t kFlushAt = 1 << 20;
-    pending_ += is_empty_ ? "[\n" : ",\n";
-    pending_ += event;
-    is_empty_ = false;
-    if (pending_.size() < kFlushAt) return;
-    file_.append(pending_);
-    pending_.clear();
-  }
-
-  void close() {
-    file_.append(pending_ + (is_empty_ ? "[\n]\n" : "\n]\n"));
-    fs::rename(part_, path_);
-  }
-
- private:
-  static constexpr auto kEmpty = AppendOnlyFile::Start::Empty;
-  const std::string path_, part_;
-  AppendOnlyFile file_;
-  std::string pending_;
-  bool is_empty_ = true;
-};
-
 constexpr std::chrono::microseconds kShortest{1};  // the resolution of a trace: an arrow needs a span around its end
-
-// FNV-1a, whose value is the same on all ranks.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-std::string name_of(const CommKey& key) {
-  return fmt::format("{} {}{}", key.op, key.group, key.purpose.empty() ? "" : fmt::format(" ({})", key.purpose));
-}
-
-std::vector<Trace::Arg> args_of(const CommSpan& span) {
-  const auto bytes = std::accumulate(span.parts.begin(), span.parts.end(), std::int64_t{0},
-                                     [](std::int64_t sum, const CommSpan::Part& part) { return sum + part.bytes; });
-  const double seconds = std::chrono::duration<double>(span.end - span.begin).count();
-  std::vector<Trace::Arg> args = {{"bytes", bytes}, {"number", span.parts.front().number}};
-  if (span.parts.size() > 1) args.emplace_back("transfers", span.parts.size());
-  args.emplace_back("GB/s", 1e-9 * static_cast<double>(bytes) / seconds);
-  args.emplace_back("exposed us", std::llround(1e3 * span.exposed_ms));
-  return args;
-}
 
 }  // namespace
 
@@ -137,7 +76,8 @@ struct Trace::Writer {
   void add(const char* kind, std::string_view name, const Json& fields) {
     Json event = {{"ph", kind}, {"name", name}, {"pid", rank}};
     event.update(fields);
-    const std::string text = to_text(event);
+    // Span names are ASCII, but even an invalid UTF-8 name must not throw in a destructor.
+    const std::string text = event.dump(-1, ' ', false, Json::error_handler_t::replace);
     const std::lock_guard lock(mutex);
     pending += (file.size() == 0 && pending.empty() ? "[\n" : ",\n") + text;
     if (++pending_events >= kEventsPerFlush) flush_locked();
@@ -252,9 +192,17 @@ std::string merged_trace_path(const std::string& folder) { return folder + "/tra
 // A trace has one event per line, with a comma at its end, between lines with its brackets.
 MergedTraces merge_traces(const std::string& folder, std::optional<int> world_size,
                           std::atomic<std::int64_t>* bytes_read) {
+  constexpr std::size_t kFlushAt = 1 << 20;
   MergedTraces merged;
   const std::map<int, fs::path> files = trace_files(folder, world_size);
-  MergedFile output(merged_trace_path(folder));
+  AtomicFile output(merged_trace_path(folder));
+  std::string pending;
+  std::int64_t written = 0;
+  const auto flush = [&] {
+    output.write_at(written, std::as_bytes(std::span(pending)));
+    written += std::ssize(pending);
+    pending.clear();
+  };
   for (const auto& [rank, path] : files) {
     std::ifstream file(path);
     if (!file) throw_errno(fmt::format("cannot read '{}'", path.string()));
@@ -267,33 +215,39 @@ MergedTraces merge_traces(const std::string& folder, std::optional<int> world_si
         merged.cut.push_back(rank);
         break;
       }
-      output.add(line);
-      ++merged.events;
+      pending += (merged.events++ == 0 ? "[\n" : ",\n") + line;
+      if (pending.size() >= kFlushAt) flush();
     }
     if (file.bad()) throw_errno(fmt::format("cannot read '{}'", path.string()));
   }
-  output.close();
+  pending += merged.events == 0 ? "[\n]\n" : "\n]\n";
+  flush();
+  output.commit();
   return merged;
 }
 
 void CommTrack::add(std::vector<CommSpan> spans) {
   for (CommSpan& span : spans) span.end = std::max(span.end, span.begin + kShortest);
-  std::stable_sort(spans.begin(), spans.end(), [](const CommSpan& a, const CommSpan& b) { return a.begin < b.begin; });
+  std::ranges::stable_sort(spans, [](const CommSpan& a, const CommSpan& b) { return a.begin < b.begin; });
   for (const CommSpan& span : spans) {
-    const int track = track_for(span);
-    trace_.add_span(name_of(span.key), span.begin, span.end, args_of(span), track);
-    for (const CommSpan::Part& part : span.parts) add_arrows(span, part, track);
+    auto track = std::ranges::find_if(tracks_, [&](const Track& each) { return each.end <= span.begin; });
+    if (track == tracks_.end()) {
+      const std::string number = tracks_.empty() ? "" : fmt::format(" {}", tracks_.size() + 1);
+      track = tracks_.insert(track, {trace_.add_track("communication" + number), {}});
+    }
+    track->end = span.end;
+    const auto& [group, op, purpose] = span.key;
+    const std::string name = fmt::format("{} {}{}", op, group, purpose.empty() ? "" : fmt::format(" ({})", purpose));
+    const auto bytes = std::accumulate(span.parts.begin(), span.parts.end(), std::int64_t{0},
+                                       [](std::int64_t sum, const CommSpan::Part& part) { return sum + part.bytes; });
+    const double seconds = std::chrono::duration<double>(span.end - span.begin).count();
+    std::vector<Trace::Arg> args = {{"bytes", bytes}, {"number", span.parts.front().number}};
+    if (span.parts.size() > 1) args.emplace_back("transfers", span.parts.size());
+    args.emplace_back("GB/s", 1e-9 * static_cast<double>(bytes) / seconds);
+    args.emplace_back("exposed us", std::llround(1e3 * span.exposed_ms));
+    trace_.add_span(name, span.begin, span.end, args, track->number);
+    for (const CommSpan::Part& part : span.parts) add_arrows(span, part, track->number);
   }
-}
-
-int CommTrack::track_for(const CommSpan& span) {
-  auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& l) { return l.end <= span.begin; });
-  if (lane == lanes_.end()) {
-    const std::string number = lanes_.empty() ? "" : fmt::format(" {}", lanes_.size() + 1);
-    lane = lanes_.insert(lane, {trace_.add_track("communication" + number), {}});
-  }
-  lane->end = span.end;
-  return lane->track;
 }
 
 // A transfer is an arrow from its sender, and a collective a chain of arrows from each member to the next. An arrow
@@ -302,10 +256,13 @@ int CommTrack::track_for(const CommSpan& span) {
 void CommTrack::add_arrows(const CommSpan& span, const CommSpan::Part& part, int track) {
   const auto arrow = [&](const std::string& link, Trace::ArrowEnd end) {
     const auto time = end == Trace::ArrowEnd::Start ? span.begin : span.end - kShortest;
-    trace_.add_arrow(hash_of(fmt::format("{}#{}#{}", part.meeting, part.number, link)), end, time, track);
+    std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, whose value is the same on all ranks
+    for (const char c : fmt::format("{}#{}#{}", part.meeting, part.number, link))
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    trace_.add_arrow(hash, end, time, track);
   };
   if (part.sender >= 0) return arrow("", part.sender == global_rank_ ? Trace::ArrowEnd::Start : Trace::ArrowEnd::End);
-  const auto own = std::find(part.members.begin(), part.members.end(), global_rank_);
+  const auto own = std::ranges::find(part.members, global_rank_);
   if (own != part.members.begin()) arrow(fmt::format("{}>{}", *std::prev(own), *own), Trace::ArrowEnd::End);
   if (std::next(own) != part.members.end()) arrow(fmt::format("{}>{}", *own, *std::next(own)), Trace::ArrowEnd::Start);
 }

@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "comm/comm_times.h"
-#include "log/trace.h"
 
 namespace braid {
 
@@ -115,16 +114,15 @@ class CommTrack {
 
  private:
   // Spans of one track must not overlap, so an operation that overlaps another gets the next free track.
-  struct Lane {
-    int track;
+  struct Track {
+    int number;
     CommSpan::TimePoint end;
   };
-  int track_for(const CommSpan& span);
   void add_arrows(const CommSpan& span, const CommSpan::Part& part, int track);
 
   Trace& trace_;
   const int global_rank_;
-  std::vector<Lane> lanes_;
+  std::vector<Track> tracks_;
 };
 
 }  // namespace braid

@@ -28,7 +28,7 @@ class DataCheck {
     }
     check_text();
     check_pictures();
-    check_samples();
+    attempt("data.path", [&] { check_samples(); });
     const bool trains = std::ranges::find(uses, DataUse::Training) != uses.end();
     trains ? check_continues_at(stored) : compare_text(stored);
     return std::move(found_);
@@ -53,13 +53,6 @@ class DataCheck {
     if (!sequences_) return;
     settings_ = sequences_->settings();
     for (const std::string& warning : sequences_->warnings()) found_.warnings.push_back(warning);
-  }
-
-  // After the checks of text and splits: whether the recipe suits the samples. Damage is found when they are read.
-  void check_samples() {
-    const std::shared_ptr<const Blend> blend = blend_ ? blend_ : found_.evaluated;
-    if (!blend || !sequences_ || !found_.problems.empty()) return;
-    attempt("data.path", [&] { check_samples_of(blend); });
   }
 
   void check_pictures() {
@@ -132,8 +125,11 @@ class DataCheck {
     }
   }
 
-  void check_samples_of(const std::shared_ptr<const Blend>& blend) {
+  // After the checks of text and splits: whether the recipe suits the samples. Damage is found when they are read.
+  void check_samples() {
     constexpr std::int64_t kLooked = 32;
+    const std::shared_ptr<const Blend> blend = blend_ ? blend_ : found_.evaluated;
+    if (!blend || !sequences_ || !found_.problems.empty()) return;
     const SpreadSamples samples(*blend, kLooked);
     SampleReader reader(blend);
     std::int64_t looked = 0, refused = 0, pictured = 0, too_long = 0, without_targets = 0, all = 0;

@@ -21,12 +21,6 @@ namespace fs = std::filesystem;
 
 // --- whether a path can be written
 
-Problem cannot_write(const WrittenPath& written, const std::string& why) {
-  return {
-      fmt::format("'{}' cannot be written: {}", written.path, why), written.key,
-      written.kind == WrittenPath::File ? "give a file that you can write to" : "give a folder that you can write to"};
-}
-
 std::optional<std::string> lacks_rights(const WrittenPath& written) {
   std::error_code ignored;
   const fs::path path = fs::absolute(written.path, ignored).lexically_normal(), there = nearest_existing(path);
@@ -41,21 +35,9 @@ std::optional<std::string> lacks_rights(const WrittenPath& written) {
   return is_whole ? std::strerror(errno) : fmt::format("'{}': {}", there.string(), std::strerror(errno));
 }
 
-// Tests a folder with an unnamed file (O_TMPFILE), which disappears however this process ends. On file systems without
-// O_TMPFILE (NFS), the permission check decides.
-void try_folder(const fs::path& folder) {
-  const Fd fd(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600));
-  if (!fd && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
-    throw_errno(fmt::format("cannot write to '{}'", folder.string()));
-}
-
-// Whether the file is new.
-bool make_file(const fs::path& path) {
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-  if (Fd(::open(path.c_str(), flags | O_EXCL, 0666))) return true;
-  if (errno != EEXIST || !Fd(::open(path.c_str(), flags, 0666)))
-    throw_errno(fmt::format("cannot open '{}'", path.string()));
-  return false;
+// 0 if the path can be opened.
+int open_error(const fs::path& path, int flags) {
+  return Fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666)) ? 0 : errno;
 }
 
 // Creates folders or a file, and finally removes those that did not exist before.
@@ -66,28 +48,16 @@ std::error_code try_to_write(const WrittenPath& written) {
   const auto is_there = [&](const fs::path& each) { return fs::exists(fs::symlink_status(each, ignored)); };
   std::vector<fs::path> made;  // deepest first
   for (fs::path each = folder; !each.empty() && !is_there(each); each = each.parent_path()) made.push_back(each);
-  try {
-    if (!folder.empty()) fs::create_directories(folder);
-    if (!is_file)
-      try_folder(path);
-    else if (make_file(path))
-      made.insert(made.begin(), path);
-  } catch (const std::system_error& e) {
-    error = e.code();
-  }
+  if (!folder.empty()) fs::create_directories(folder, error);
+  // A folder is tested with an unnamed file, which disappears however this process ends. On file systems without
+  // O_TMPFILE (NFS), the permission check decides.
+  int failure = error ? error.value() : open_error(path, is_file ? O_CREAT | O_APPEND | O_EXCL : O_TMPFILE);
+  if (is_file && failure == 0) made.insert(made.begin(), path);
+  if (is_file && failure == EEXIST) failure = open_error(path, O_CREAT | O_APPEND);
+  const bool is_unsupported = failure == EOPNOTSUPP || failure == EISDIR || failure == EINVAL;
+  error.assign(!is_file && is_unsupported ? 0 : failure, std::generic_category());
   for (const fs::path& each : made) fs::remove(each, ignored);  // a folder only when it is empty
   return error;
-}
-
-std::optional<std::string> fails_to_write(const WrittenPath& written) {
-  constexpr int kTries = 20;
-  std::error_code error;
-  for (int i = 0; i < kTries; ++i) {
-    error = try_to_write(written);
-    // Runs that start at the same time may create and remove the same parent folders.
-    if (error != std::errc::no_such_file_or_directory) break;
-  }
-  return error ? std::optional(error.message()) : std::nullopt;
 }
 
 // --- names of files
@@ -154,8 +124,15 @@ std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
   std::vector<Problem> problems;
   for (const WrittenPath& written : paths) {
     auto why = lacks_rights(written);
-    if (!why) why = fails_to_write(written);
-    if (why) problems.push_back(cannot_write(written, *why));
+    // Runs that start at the same time may create and remove the same parent folders.
+    std::error_code error = std::make_error_code(std::errc::no_such_file_or_directory);
+    for (int tries = 0; !why && tries < 20 && error == std::errc::no_such_file_or_directory; ++tries)
+      error = try_to_write(written);
+    if (!why && error) why = error.message();
+    const char* kind = written.kind == WrittenPath::File ? "file" : "folder";
+    if (why)
+      problems.push_back({fmt::format("'{}' cannot be written: {}", written.path, *why), written.key,
+                          fmt::format("give a {} that you can write to", kind)});
   }
   return problems;
 }

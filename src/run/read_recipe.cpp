@@ -73,8 +73,6 @@ std::string key_of(const Problem& problem) {
   return key;
 }
 
-std::string last_name(const std::string& key) { return key.substr(key.rfind('.') + 1); }
-
 // The key that the user meant: the suggested one, or the one that has a wrong value.
 std::string meant_key(const Problem& problem) {
   const std::string key = key_of(problem), asks = "did you mean '";
@@ -83,16 +81,8 @@ std::string meant_key(const Problem& problem) {
   return guess.find('.') == guess.npos ? key.substr(0, key.rfind('.') + 1) + guess : guess;
 }
 
-bool has_word(const std::string& text, const std::string& word) {
-  const auto is_letter = [&](std::size_t i) {
-    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_');
-  };
-  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1))
-    if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + word.size())) return true;
-  return false;
-}
-
 // Messages name their keys. Ranks are counted over the whole topology; several keys make the number of experts.
+// `known`: all dotted keys of a recipe.
 bool may_follow(const Problem& problem, const std::string& refused, const Keys& known) {
   const auto is_below = [](const std::string& key, const std::string& section) {
     return key.starts_with(section + ".");
@@ -102,7 +92,12 @@ bool may_follow(const Problem& problem, const std::string& refused, const Keys& 
   const bool of_experts = problem.what.find("expert") != std::string::npos;
   if (refused == kProvider) return of_experts || is_below(problem.where, "model") || is_below(problem.where, "data");
   if (is_below(refused, "model.language") && of_experts) return true;
-  return has_word(problem.what + " " + problem.fix + " " + problem.where, last_name(refused));
+  const std::string text = problem.what + " " + problem.fix + " " + problem.where + " ";
+  const std::string word = refused.substr(refused.rfind('.') + 1);
+  const auto is_letter = [&](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1))
+    if ((at == 0 || !is_letter(text[at - 1])) && !is_letter(text[at + word.size()])) return true;
+  return false;
 }
 
 // Without a known provider, the keys below a model's modules cannot be judged.
@@ -114,14 +109,6 @@ void drop_keys_of_unknown_provider(Problems& of_values) {
   std::erase_if(of_values, [&](const Problem& problem) {
     const std::vector<std::string> names = split(key_of(problem), '.');
     return names.size() > 1 && names[0] == "model" && contains(sections, names[1]);
-  });
-}
-
-// `known`: all dotted keys of a recipe.
-void drop_doubtful(Problems& of_whole, const Problems& of_values, const Keys& known) {
-  std::erase_if(of_whole, [&](const Problem& problem) {
-    return std::ranges::any_of(of_values,
-                               [&](const Problem& value) { return may_follow(problem, meant_key(value), known); });
   });
 }
 
@@ -149,15 +136,6 @@ void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& o
   schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
 }
 
-// The keys that the file and the flags set; a flag may set a whole section.
-Keys given_keys(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {
-  Keys keys = set_keys(yaml);
-  for (const ConfigOverride& change : overrides)
-    for (const std::string& key : set_keys(change.value))
-      keys.push_back(key.empty() ? change.path : change.path + "." + key);
-  return keys;
-}
-
 // A recipe and its problems; `where` is a place in the file, a flag, or a key if only the whole shows the problem.
 struct Reading {
   YamlReader reader;
@@ -176,61 +154,62 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   reading.of_values = reading.reader.finish();
   const Recipe& recipe = reading.recipe;
   reading.of_whole = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
-  if (checks == RecipeChecks::All)
-    std::ranges::move(missing_sizes(recipe, given_keys(source.text, overrides)), std::back_inserter(reading.of_whole));
+  if (checks == RecipeChecks::All) {
+    Keys given = set_keys(source.text);
+    for (const ConfigOverride& change : overrides)
+      for (const std::string& key : set_keys(change.value))  // a flag may set a whole section
+        given.push_back(key.empty() ? change.path : change.path + "." + key);
+    std::ranges::move(missing_sizes(recipe, given), std::back_inserter(reading.of_whole));
+  }
   if (reading.of_values.empty()) return reading;
   const Keys known = dotted_keys(to_yaml(recipe));
   drop_keys_of_unknown_provider(reading.of_values);
   suggest_keys_elsewhere(reading.of_values, known);
-  drop_doubtful(reading.of_whole, reading.of_values, known);
+  std::erase_if(reading.of_whole, [&](const Problem& problem) {
+    return std::ranges::any_of(reading.of_values,
+                               [&](const Problem& value) { return may_follow(problem, meant_key(value), known); });
+  });
   return reading;
 }
 
-// Finds the flags that cause a problem, by checking for each flag whether the problem disappears without it. Example:
-// "--llm-tp 3" if the recipe's number of heads is not divisible by 3.
-class Blame {
- public:
-  Blame(const RecipeSource& source, RecipeChecks checks, const std::vector<Problem>& problems) {
-    std::vector<std::string> found;
-    for (const Problem& problem : problems) found.push_back(problem.where);
-    for (std::size_t i = 0; i < source.overrides.size(); ++i) {
-      std::vector<ConfigOverride> others = source.overrides;
-      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-      const ConfigOverride& flag = source.overrides[i];
-      try {
-        const Reading without = read(source, others, checks);
-        if (!without.of_values.empty()) continue;
-        Trial trial = {.flag = flag.flag.empty() ? "--" + flag.path : flag.flag};
-        for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
-        // A new problem may merely hide those that disappeared.
-        const bool tells =
-            std::ranges::all_of(trial.problems_left, [&](const std::string& key) { return contains(found, key); });
-        if (tells) trials_.push_back(std::move(trial));
-      } catch (const ConfigError&) {  // without this flag, another flag's key does not exist
-      }
-    }
-  }
-
-  std::string where(const std::string& key, const YamlReader& reader) const {
-    const std::string place = reader.where(key);
-    std::vector<std::string> flags;
-    const bool is_typed = place.starts_with("command line");
-    for (const Trial& trial : trials_)
-      if (!contains(trial.problems_left, key) &&
-          !(place + " ").starts_with(fmt::format("command line, {} ", trial.flag)))
-        flags.push_back(trial.flag);
-    if (flags.empty()) return place;
-    if (is_typed) return fmt::format("{}, with {}", place, fmt::join(flags, " and "));
-    return fmt::format("command line, {}, against {}", fmt::join(flags, " and "), place);
-  }
-
- private:
+// Names the flags that cause problems in their places, by checking for each flag whether a problem disappears without
+// it. Example: "--llm-tp 3" if the recipe's number of heads is not divisible by 3.
+void blame_flags(const RecipeSource& source, RecipeChecks checks, Reading& reading) {
   struct Trial {
     std::string flag;
     std::vector<std::string> problems_left{};  // problems without the flag, by key
   };
-  std::vector<Trial> trials_;
-};
+  std::vector<Trial> trials;
+  std::vector<std::string> found;
+  for (const Problem& problem : reading.of_whole) found.push_back(problem.where);
+  for (std::size_t i = 0; i < source.overrides.size() && !found.empty(); ++i) {
+    std::vector<ConfigOverride> others = source.overrides;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    const ConfigOverride& flag = source.overrides[i];
+    try {
+      const Reading without = read(source, others, checks);
+      if (!without.of_values.empty()) continue;
+      Trial trial = {.flag = flag.flag.empty() ? "--" + flag.path : flag.flag};
+      for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
+      // A new problem may merely hide those that disappeared.
+      const auto was_found = [&](const std::string& key) { return contains(found, key); };
+      if (std::ranges::all_of(trial.problems_left, was_found)) trials.push_back(std::move(trial));
+    } catch (const ConfigError&) {  // without this flag, another flag's key does not exist
+    }
+  }
+  for (Problem& problem : reading.of_whole) {
+    const std::string place = reading.reader.where(problem.where);
+    std::vector<std::string> flags;
+    for (const Trial& trial : trials)
+      if (!contains(trial.problems_left, problem.where) &&
+          !(place + " ").starts_with(fmt::format("command line, {} ", trial.flag)))
+        flags.push_back(trial.flag);
+    problem.where = flags.empty() ? place
+                    : place.starts_with("command line")
+                        ? fmt::format("{}, with {}", place, fmt::join(flags, " and "))
+                        : fmt::format("command line, {}, against {}", fmt::join(flags, " and "), place);
+  }
+}
 
 }  // namespace
 
@@ -240,10 +219,7 @@ RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> ov
 
 Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks) {
   Reading reading = read(source, source.overrides, checks);
-  if (!reading.of_whole.empty()) {
-    const Blame blame(source, checks, reading.of_whole);
-    for (Problem& problem : reading.of_whole) problem.where = blame.where(problem.where, reading.reader);
-  }
+  blame_flags(source, checks, reading);
   std::ranges::move(reading.of_whole, std::back_inserter(reading.of_values));
   if (!reading.of_values.empty()) throw ConfigError(std::move(reading.of_values));
   return std::move(reading.recipe);

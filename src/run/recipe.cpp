@@ -13,15 +13,6 @@
 namespace braid {
 namespace {
 
-// `true` stands for `full`, and `false` for nothing.
-void describe_recompute(Fields& f, std::vector<std::string>& names) {
-  std::vector<std::string> choices = recompute_names();
-  choices.insert(choices.end(), {"true", "false"});
-  f.list("recompute", names, choices, "activations that backward computes again instead of keeping them; true: full");
-  if (names == std::vector<std::string>{"true"}) names = {"full"};
-  if (names == std::vector<std::string>{"false"}) names.clear();
-}
-
 // --- Whether a recipe's values fit each other, its model and its topology.
 
 using Problems = std::vector<Problem>;
@@ -62,14 +53,6 @@ Problems train_problems(const Recipe& recipe) {
   check_seconds(problems, "dist.silence_limit_s", recipe.dist.silence_limit_s);
   check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
   return problems;
-}
-
-Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
-  std::vector<std::string> names;
-  for (const EncoderConfig& encoder : provider.encoders) names.push_back(encoder.name);
-  const auto guess = nearest(module.name, names);
-  return {fmt::format("{} has no encoder '{}'", provider.name, module.name), "topology.modules." + module.name,
-          guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))};
 }
 
 Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
@@ -132,16 +115,7 @@ Problems pieces_problems(const char* key, int pieces, bool possible, const char*
   return {{fmt::format("{} needs {}", given, needs), where, fix}};
 }
 
-Problems overlap_problems(const ModelConfig& model) {
-  Problems problems = pieces_problems("tp_overlap_pieces", model.overlap.tp_pieces, model.sequence_parallel,
-                                      "sequence parallelism", "use sequence_parallel=true, or tp_overlap_pieces=1");
-  append(problems,
-         pieces_problems("expert_overlap_pieces", model.overlap.expert_pieces, experts_of(model.model.language) > 0,
-                         "a model with experts", "use expert_overlap_pieces=1"));
-  return problems;
-}
-
-// The names include `true` and `false` only if there are others, see describe_recompute().
+// describe() has replaced `true` and `false`, unless there are other names, too.
 Problems recompute_problems(const Recipe& recipe) {
   const std::vector<std::string>& names = recipe.model.recompute;
   const std::vector<std::string> parts = recompute_parts(recipe);
@@ -157,25 +131,25 @@ Problems recompute_problems(const Recipe& recipe) {
            fmt::format("use some of {}", fmt::join(parts, ", "))}};
 }
 
-// validate() of the topology reports sizes below 1; the model is checked as if these were 1.
-ModuleConfig with_sizes(ModuleConfig module) {
-  for (int* size : {&module.tp, &module.cp, &module.dp, &module.pp, &module.ep, &module.expt_tp, &module.vpp})
-    *size = std::max(*size, 1);
-  return module;
-}
-
 // Whether the model fits the sizes of its grids.
 Problems model_problems(const Recipe& recipe) {
   Problems problems;
   const Provider& model = recipe.model.model;
-  for (const ModuleConfig& given : recipe.topology.modules) {
-    const ModuleConfig module = with_sizes(given);
+  for (ModuleConfig module : recipe.topology.modules) {
+    // validate() of the topology reports sizes below 1; the model is checked as if these were 1.
+    for (int* size : {&module.tp, &module.cp, &module.dp, &module.pp, &module.ep, &module.expt_tp, &module.vpp})
+      *size = std::max(*size, 1);
     if (grid_size(module) > kMaxWorldSize) continue;
     const EncoderConfig* encoder = find_encoder(model, module.name);
     if (module.kind == ModuleKind::Language) {
       append(problems, validate_language(model, layout_sizes(module), "model"));
       append(problems, fp8_problems(recipe.model));
-      append(problems, overlap_problems(recipe.model));
+      append(problems,
+             pieces_problems("tp_overlap_pieces", recipe.model.overlap.tp_pieces, recipe.model.sequence_parallel,
+                             "sequence parallelism", "use sequence_parallel=true, or tp_overlap_pieces=1"));
+      append(problems,
+             pieces_problems("expert_overlap_pieces", recipe.model.overlap.expert_pieces,
+                             experts_of(model.language) > 0, "a model with experts", "use expert_overlap_pieces=1"));
       append(problems, recompute_problems(recipe));
       append(problems, balance_problems(recipe, module));
       append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
@@ -186,18 +160,22 @@ Problems model_problems(const Recipe& recipe) {
     } else if (encoder) {
       append(problems, validate_encoder(model, *encoder, layout_sizes(module), "model"));
     } else {
-      problems.push_back(no_such_encoder(model, module));
+      std::vector<std::string> names;
+      for (const EncoderConfig& each : model.encoders) names.push_back(each.name);
+      const auto guess = nearest(module.name, names);
+      problems.push_back(
+          {fmt::format("{} has no encoder '{}'", model.name, module.name), "topology.modules." + module.name,
+           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))});
     }
   }
   return problems;
 }
 
 Problems prefetch_problems(const Recipe& recipe) {
-  if (recipe.train.prefetch <= 0) return {};
   const bool one_can = std::ranges::any_of(recipe.topology.modules, [](const ModuleConfig& module) {
     return module.kind == ModuleKind::Encoder && module.pp == 1;
   });
-  if (one_can && !recipe.topology.colocated) return {};
+  if (recipe.train.prefetch <= 0 || (one_can && !recipe.topology.colocated)) return {};
   return {{fmt::format("prefetch={}, but no encoder can run ahead: that needs an encoder with its own ranks and pp=1",
                        recipe.train.prefetch),
            "train.prefetch", "use prefetch=0"}};
@@ -216,13 +194,6 @@ Problems freeze_problems(const Recipe& recipe) {
                           "train.freeze_language=false"}};
 }
 
-bool is_reported(const Problems& of_topology, const Problem& problem) {
-  const bool of_experts = problem.where == "model.language.experts";
-  return std::ranges::any_of(of_topology, [&](const Problem& other) {
-    return (of_experts && other.where.ends_with(".ep")) || other.where == problem.where;
-  });
-}
-
 }  // namespace
 
 void describe(Fields& f, ModelConfig& c) {
@@ -236,7 +207,12 @@ void describe(Fields& f, ModelConfig& c) {
   f.field("expert_overlap_pieces", c.overlap.expert_pieces,
           "with expert parallelism, tokens are cut into this many pieces, which travel while experts process another");
   f.choice("fp8", c.fp8, "rowwise: linear layers and experts of a hybrid language model multiply in fp8");
-  describe_recompute(f, c.recompute);
+  std::vector<std::string> parts = recompute_names();
+  parts.insert(parts.end(), {"true", "false"});
+  f.list("recompute", c.recompute, parts,
+         "activations that backward computes again instead of keeping them; true: full");
+  if (c.recompute == std::vector<std::string>{"true"}) c.recompute = {"full"};
+  if (c.recompute == std::vector<std::string>{"false"}) c.recompute.clear();
   if (c.model.name != c.provider) c.model = provider(c.provider);
   f.section("language", c.model.language);
   if (auto* hybrid = std::get_if<HybridLmConfig>(&c.model.language)) hybrid->fp8 = c.fp8;
@@ -337,8 +313,13 @@ Problems validate(const Recipe& recipe) {
   const Problems of_topology = validate(recipe.topology, workload_of(recipe));
   Problems problems = of_topology;
   // Both checks report an ep that does not divide the experts, or a batch that does not divide into replicas.
-  for (Problem& problem : model_problems(recipe))
-    if (!is_reported(of_topology, problem)) problems.push_back(std::move(problem));
+  for (Problem& problem : model_problems(recipe)) {
+    const bool of_experts = problem.where == "model.language.experts";
+    const auto is_same = [&](const Problem& other) {
+      return (of_experts && other.where.ends_with(".ep")) || other.where == problem.where;
+    };
+    if (std::ranges::none_of(of_topology, is_same)) problems.push_back(std::move(problem));
+  }
   append(problems, freeze_problems(recipe));
   append(problems, prefetch_problems(recipe));
   Problems of_training = train_problems(recipe);

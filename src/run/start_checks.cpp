@@ -22,15 +22,6 @@ std::string iterations_text(const std::string& root) {
   return fmt::format("{} has {}{}", root, cut ? "..., " : "", fmt::join(names, ", "));
 }
 
-std::vector<std::string> folders_beside(const fs::path& path) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  const fs::path parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
-  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored))
-    if (entry.is_directory(ignored)) names.push_back(entry.path().filename().string());
-  return names;
-}
-
 // The recipe's keys that cause these differences, separated by spaces.
 std::string keys_behind(const std::vector<ScheduleDifference>& differences, const Recipe& recipe) {
   const LrScheduleConfig& schedule = recipe.train.schedule;
@@ -94,7 +85,10 @@ std::optional<std::string> find_folder(const NamedFolder& named, const std::opti
   }
   if (!fix_of_missing) return std::nullopt;
   if (exists) named.refuse(fmt::format("there is no checkpoint in '{}'", named.path), *fix_of_missing);
-  const auto guess = nearest(path.filename().string(), folders_beside(path));
+  std::vector<std::string> others;
+  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", ignored))
+    if (entry.is_directory(ignored)) others.push_back(entry.path().filename().string());
+  const auto guess = nearest(path.filename().string(), others);
   named.refuse(fmt::format("there is no folder '{}'", named.path),
                guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : *fix_of_missing);
 }

@@ -14,13 +14,6 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Patches (or frames) along the longest side of an item. A data set may also limit the size of its pictures.
-std::int64_t longest_side(const RecipeData& data, const MockMediaConfig& mock) {
-  const PictureConfig& pictures = data.set.pictures;
-  if (is_mock(data) || pictures.fit != PictureFit::Dynamic || pictures.max_patches == 0) return mock.max_size;
-  return std::min<std::int64_t>(mock.max_size, std::lround(std::floor(std::sqrt(pictures.max_patches))));
-}
-
 // The largest media that fit into the tokens of one sub-sequence, by encoder.
 std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topology& topology) {
   std::vector<StepSizes::Extents> all;
@@ -30,7 +23,10 @@ std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topolo
     if (!module.is_encoder) continue;
     const EncoderConfig& encoder = encoder_of(recipe.model.model, module);
     const MockMediaConfig& mock = mock_of(recipe.data, module.name);
-    const std::int64_t side = longest_side(recipe.data, mock);
+    std::int64_t side = mock.max_size;  // patches (or frames) along the longest side of an item
+    const PictureConfig& pictures = recipe.data.set.pictures;
+    if (!is_mock(recipe.data) && pictures.fit == PictureFit::Dynamic && pictures.max_patches > 0)
+      side = std::min<std::int64_t>(side, std::lround(std::floor(std::sqrt(pictures.max_patches))));
     const std::vector<std::int64_t> extent = fitting_extent(encoder, side, side);
     const std::int64_t rows = rows_of(encoder, extent), wanted = mock.share > 0 ? mock.max_items : 0;
     const std::int64_t count = std::min(wanted, room / rows);

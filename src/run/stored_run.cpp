@@ -19,6 +19,29 @@
 namespace braid {
 namespace {
 
+// The parameter sets of the recipe's model on a single rank, without pipeline stages.
+std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme, const std::string& root = "") {
+  Provider provider = recipe.model.model;
+  if (auto* hybrid = std::get_if<HybridLmConfig>(&provider.language)) hybrid->pattern = layer_letters(*hybrid);
+  TopologyConfig one_rank;
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    const EncoderConfig* encoder = find_encoder(provider, module.name);
+    const bool is_audio = encoder && std::holds_alternative<AudioConfig>(encoder->model);
+    if (scheme == KeyScheme::Modules || !is_audio)  // Nemotron checkpoints have no audio encoders
+      one_rank.modules.push_back({.name = module.name, .kind = module.kind});
+  }
+  one_rank.colocated = one_rank.modules.size() > 1;
+  return stored_sets(provider, Topology(one_rank, Workload{}), scheme, root);
+}
+
+// The sets in the checkpoint's naming. Nemotron's keys may all start with "model.", which is then part of the prefixes.
+std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recipe) {
+  std::vector<StoredSet> modules = whole_sets(recipe, KeyScheme::Modules);
+  const auto has_keys = [&](const StoredSet& set) { return has_key_with(metadata, set.rule.prefix); };
+  if (std::ranges::any_of(modules, has_keys)) return modules;
+  return whole_sets(recipe, KeyScheme::Nemotron, nemotron_root(metadata));
+}
+
 struct Naming {
   const char *modules, *nemotron, *group;
 };
@@ -26,34 +49,6 @@ constexpr std::array kNamings = {
     Naming{"language_model.module.", "language_model.", "language"},
     Naming{"modality_submodules.images.module.encoders.radio_encoder.radio_model.", "vision_model.", "images.encoder"},
     Naming{"modality_submodules.images.module.input_projections.0.", "vision_projection.", "images.projector"}};
-
-// Key prefixes and their groups, longest prefix first.
-std::vector<std::pair<std::string, std::string>> group_prefixes(const DistMetadata& metadata,
-                                                                const std::optional<Recipe>& recipe) {
-  std::vector<std::pair<std::string, std::string>> prefixes;
-  if (recipe)
-    for (const StoredSet& set : sets_in(metadata, *recipe)) prefixes.emplace_back(set.rule.prefix, set.name);
-  const std::string root = nemotron_root(metadata);
-  for (const Naming& naming : kNamings) {
-    prefixes.emplace_back(naming.modules, naming.group);
-    prefixes.emplace_back(root + naming.nemotron, naming.group);
-  }
-  std::ranges::stable_sort(prefixes, std::ranges::greater(), [](const auto& row) { return row.first.size(); });
-  return prefixes;
-}
-
-std::string group_of(const std::string& key, const std::vector<std::pair<std::string, std::string>>& prefixes) {
-  const std::vector<std::string> words = split(key, '.');
-  if (is_optimizer_key(key)) return words[0] == "mimo" ? fmt::format("optimizer of {}", words[1]) : "optimizer";
-  for (const auto& [prefix, group] : prefixes)
-    if (key.starts_with(prefix)) return group;
-  return words[0];
-}
-
-bool is_audio(const Provider& provider, const std::string& name) {
-  const EncoderConfig* encoder = find_encoder(provider, name);
-  return encoder && std::holds_alternative<AudioConfig>(encoder->model);
-}
 
 const StoredSet& set_of_module(const std::vector<StoredSet>& sets, const std::string& module) {
   for (const StoredSet& set : sets)
@@ -113,24 +108,21 @@ std::vector<std::string> lines_of(Config config) {
   return lines;
 }
 
-// These keys concern training; config.json does not have them.
-bool is_of_training(const std::string& line) {
-  const std::vector<std::string> keys = {"init_std", "aux_loss_coeff", "expert_bias_rate", "force_load_balancing"};
-  return contains(keys, line.substr(0, line.find(':')));
-}
-
 struct FieldDifference {
   std::string recipe, folder;  // "hidden: 64"
 };
 
 std::vector<FieldDifference> differences(const HfConfig& recipe, const HfConfig& folder) {
   std::vector<FieldDifference> fields;
+  // These keys concern training; config.json does not have them.
+  const std::vector<std::string> ignored = {"init_std", "aux_loss_coeff", "expert_bias_rate", "force_load_balancing"};
   const auto text = [](const HfConfig& config) {
     return std::visit([](const auto& c) { return lines_of(c); }, config);
   };
   const std::vector<std::string> ours = text(recipe), theirs = text(folder);
   for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i)
-    if (ours[i] != theirs[i] && !is_of_training(ours[i])) fields.push_back({ours[i], theirs[i]});
+    if (ours[i] != theirs[i] && !contains(ignored, ours[i].substr(0, ours[i].find(':'))))
+      fields.push_back({ours[i], theirs[i]});
   return fields;
 }
 
@@ -172,13 +164,6 @@ at::Tensor initial_value(const ParamSpec& spec, const StoredModel* model, const 
   return value;
 }
 
-CommonState start_of(const Recipe& recipe) {
-  return {.schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
-          .fully_reshardable = recipe.checkpoint.fully_reshardable,
-          .world_size = Topology(recipe.topology, workload_of(recipe)).world_size(),
-          .recipe = to_yaml(recipe)};
-}
-
 }  // namespace
 
 KnownRun known_run(const DistCheckpoint& checkpoint) {
@@ -202,32 +187,25 @@ KnownRun known_run(const DistCheckpoint& checkpoint) {
   return known;
 }
 
-std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme, const std::string& root) {
-  Provider provider = recipe.model.model;
-  if (auto* hybrid = std::get_if<HybridLmConfig>(&provider.language)) hybrid->pattern = layer_letters(*hybrid);
-  TopologyConfig one_rank;
-  for (const ModuleConfig& module : recipe.topology.modules)
-    // Nemotron checkpoints have no audio encoders.
-    if (scheme == KeyScheme::Modules || !is_audio(provider, module.name))
-      one_rank.modules.push_back({.name = module.name, .kind = module.kind});
-  one_rank.colocated = one_rank.modules.size() > 1;
-  return stored_sets(provider, Topology(one_rank, Workload{}), scheme, root);
-}
-
-std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recipe) {
-  std::vector<StoredSet> modules = whole_sets(recipe, KeyScheme::Modules);
-  const auto has_keys = [&](const StoredSet& set) { return has_key_with(metadata, set.rule.prefix); };
-  if (std::ranges::any_of(modules, has_keys)) return modules;
-  return whole_sets(recipe, KeyScheme::Nemotron, nemotron_root(metadata));
-}
-
 bool is_optimizer_key(std::string_view key) { return contains(split(key.substr(0, key.find('/')), '.'), "optimizer"); }
 
 std::vector<KeyGroup> key_groups(const DistMetadata& metadata, const std::optional<Recipe>& recipe) {
-  const auto prefixes = group_prefixes(metadata, recipe);
+  std::vector<std::pair<std::string, std::string>> prefixes;  // of keys, and their groups; longest first
+  if (recipe)
+    for (const StoredSet& set : sets_in(metadata, *recipe)) prefixes.emplace_back(set.rule.prefix, set.name);
+  const std::string root = nemotron_root(metadata);
+  for (const Naming& naming : kNamings) {
+    prefixes.emplace_back(naming.modules, naming.group);
+    prefixes.emplace_back(root + naming.nemotron, naming.group);
+  }
+  std::ranges::stable_sort(prefixes, std::ranges::greater(), [](const auto& row) { return row.first.size(); });
   std::map<std::string, KeyGroup> groups;
   for (const auto& [key, tensor] : metadata.tensors) {
-    const std::string name = group_of(key, prefixes);
+    const std::vector<std::string> words = split(key, '.');
+    const auto is_of = [&key = key](const auto& row) { return key.starts_with(row.first); };
+    const auto named = std::ranges::find_if(prefixes, is_of);
+    std::string name = named == prefixes.end() ? words[0] : named->second;
+    if (is_optimizer_key(key)) name = words[0] == "mimo" ? fmt::format("optimizer of {}", words[1]) : "optimizer";
     KeyGroup& group = groups[name];
     group.name = name;
     ++group.tensors;
@@ -333,7 +311,11 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
   writer.finish();
   hand_in(partial, 0, writer);
   result.tensors = writer.metadata().tensors.size();
-  result.bytes = publish(root, 0, 1, to_pickle(start_of(recipe)), Saver::Guest);
+  const CommonState start = {.schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
+                             .fully_reshardable = recipe.checkpoint.fully_reshardable,
+                             .world_size = Topology(recipe.topology, workload_of(recipe)).world_size(),
+                             .recipe = to_yaml(recipe)};
+  result.bytes = publish(root, 0, 1, to_pickle(start), Saver::Guest);
   return result;
 }
 

@@ -26,12 +26,6 @@ struct KnownRun {
 };
 KnownRun known_run(const DistCheckpoint& checkpoint);
 
-// The parameter sets of the recipe's model on a single rank, without pipeline stages.
-std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme, const std::string& root = "");
-
-// The sets in the checkpoint's naming. Nemotron's keys may all start with "model.", which is then part of the prefixes.
-std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recipe);
-
 // Whether the key is optimizer state rather than model state.
 bool is_optimizer_key(std::string_view key);
 

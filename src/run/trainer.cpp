@@ -27,8 +27,47 @@
 namespace braid {
 namespace {
 
-// Whether the run saves without evaluating first. An exit_interval is planned, but after a signal there is little time.
-bool is_urgent(StopReason reason) { return reason > StopReason::ExitInterval; }
+EvaluationRecord evaluation_record(const EvaluationReport& report, const RunPosition& position) {
+  if (report.num_tokens == 0)  // a loss of 0 would look perfect
+    throw DataError(
+        "the evaluation has no loss: its samples have no token to predict; check data.valid_split with `braid data "
+        "inspect`, or train without evaluations: train.eval_iterations=0");
+  return {.iteration = position.iteration,
+          .consumed_samples = position.consumed_samples,
+          .lm_loss = report.loss,
+          .right_tokens = report.right_tokens / report.num_tokens,
+          .right_answers = report.right_answers / std::max(report.answers, 1.0)};
+}
+
+// Collective: the samples of all ranks, each once.
+std::set<SampleId> of_all_ranks(const std::set<SampleId>& mine, World& world) {
+  std::vector<double> counts(static_cast<std::size_t>(world.size()));
+  counts[static_cast<std::size_t>(world.rank())] = static_cast<double>(mine.size());
+  counts = reduced(counts, Reduce::Sum, world);
+  std::set<SampleId> all;
+  for (int rank = 0; rank < world.size(); ++rank) {  // one rank per call, which bounds its memory
+    std::vector<double> ids(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]));
+    if (ids.empty()) continue;
+    if (rank == world.rank()) std::ranges::copy(mine, ids.begin());
+    for (const double id : reduced(ids, Reduce::Sum, world)) all.insert(static_cast<SampleId>(id));
+  }
+  return all;
+}
+
+// Collective over the world. The ranks of encoders read the same samples as those of the language model.
+UnusableSamples unusable_samples(const BadSamples& own, const Topology& topology, World& world) {
+  const bool counts = topology.language().dense.contains(world.rank());
+  const auto total = [&](Unfit kind) {
+    const std::set<SampleId> mine = counts ? own.ids(kind) : std::set<SampleId>();
+    const double beyond = counts ? static_cast<double>(own.count(kind) - std::ssize(mine)) : 0;  // without an id
+    return std::ssize(of_all_ranks(mine, world)) + std::llround(reduced({beyond}, Reduce::Sum, world)[0]);
+  };
+  UnusableSamples samples = {.damaged = std::ssize(of_all_ranks(own.damaged(), world))};
+  samples.too_long = total(Unfit::TooLong);
+  samples.without_targets = total(Unfit::WithoutTargets);
+  samples.cut = total(Unfit::Cut);
+  return samples;
+}
 
 // One rank's run.
 class Run {
@@ -74,7 +113,7 @@ class Run {
     if (communication_) world.meter().keep_spans();
   }
 
-  std::vector<double> run() {
+  RunResult run() {
     StopReason reason = StopReason::None;
     while (position_.iteration < iterations_ && reason == StopReason::None) {
       const auto scope = world_.progress().phase(fmt::format("iteration {}", position_.iteration + 1));
@@ -86,9 +125,7 @@ class Run {
     finish_log(text_of(reason, recipe_.stop));
     const bool merged = finish_trace();
     const bool lost = (log_ && log_->lost_output()) || clock_.trace().lost_output() || profile_.lost_output();
-    if ((lost || !merged) && context_.on_lost_output) context_.on_lost_output();
-    if (context_.on_end) context_.on_end(reason);
-    return losses_;
+    return {std::move(losses_), reason, lost || !merged};
   }
 
  private:
@@ -124,13 +161,9 @@ class Run {
   void begin_log() {
     const auto scope = world_.progress().phase("start of all ranks");
     world_.everyone().barrier();
-    if (speaks_) open_log();
-    world_.meter().take_totals();
-    clock_.timers().report(1);
-  }
-
-  void open_log() {
-    const RunFacts facts = {.iterations = iterations_,
+    if (speaks_)
+      log_.emplace(recipe_.log,
+                   RunFacts{.iterations = iterations_,
                             .done_before = position_.iteration,
                             .global_batch = recipe_.train.global_batch,
                             .ranks = world_.size(),
@@ -138,8 +171,10 @@ class Run {
                                                                sequence_length() / recipe_.data.packed)
                                                        .total(),
                             .under_braid_launcher = context_.under_braid_launcher,
-                            .device = world_.device().is_cpu() ? "rank" : "GPU"};
-    log_.emplace(recipe_.log, facts, Moment::now());
+                            .device = world_.device().is_cpu() ? "rank" : "GPU"},
+                   Moment::now());
+    world_.meter().take_totals();
+    clock_.timers().report(1);
   }
 
   // Only the first rank of the language model, which reads the first lanes, reports unused parts of samples and samples
@@ -220,11 +255,6 @@ class Run {
     saver_->finish();
   }
 
-  bool save_is_due() const {
-    const std::optional<int>& interval = recipe_.checkpoint.save_interval;
-    return saver_ && interval && position_.iteration % *interval == 0;
-  }
-
   StopReason run_iteration(std::int64_t iteration) {
     const TrainingReport report = step(iteration);
     position_ = {iteration, position_.consumed_samples + recipe_.train.global_batch};
@@ -238,10 +268,12 @@ class Run {
     if (closes_interval(recipe_.log.log_interval, iteration, last)) close_interval();
     if (too_many_skipped()) give_up(report);
     if (saver_) saver_->check();
-    if (save_is_due()) save();
+    if (const auto& interval = recipe_.checkpoint.save_interval; saver_ && interval && iteration % *interval == 0)
+      save();
     const bool evaluation_is_due = evaluates(recipe_.train) && (last || iteration % *recipe_.train.eval_interval == 0);
     if (!evaluation_is_due) return reason;
-    if (!is_urgent(reason)) return std::max(reason, evaluate());
+    // An exit_interval is planned, but after a signal there is little time.
+    if (reason <= StopReason::ExitInterval) return std::max(reason, evaluate());
     say_not_evaluated(reason);
     return reason;
   }
@@ -264,11 +296,18 @@ class Run {
     // exit_interval is a planned end and does not interrupt an evaluation.
     const StopConfig limits = {.exit_duration_in_mins = recipe_.stop.exit_duration_in_mins};
     const auto wanted = [&] { return context_.stop.wanted(limits, position_.iteration); };
-    const auto [record, stop] = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_, wanted);
-    if (log_ && record) log_->add_evaluation(*record, Moment::now());
+    // From the start of the evaluation split, so that evaluations are comparable.
+    const auto data = make_batch_source(recipe_, topology_, seed_, DataUse::Evaluation, bad_);
+    const EvaluationReport report = training_.evaluate(*data, recipe_.train.eval_iterations, std::nullopt, wanted);
+    const StopReason stop = report.stop;  // the maximum over ranks
+    if (report.is_complete) {
+      const EvaluationRecord record = evaluation_record(report, position_);
+      if (log_) log_->add_evaluation(record, Moment::now());
+    } else {
+      say_not_evaluated(stop);
+    }
     if (log_) log_->leave_out_time_until(Moment::now());
     if (log_ && stop == StopReason::None) log_->show_evaluation(false);
-    if (!record) say_not_evaluated(stop);
     if (stop != StopReason::None && since_interval_ > 0) {
       if (log_) log_->close_interval(Moment::now());
       close_interval();
@@ -405,35 +444,6 @@ class Run {
 // Far from the seeds that people choose, so that mock samples of evaluation and training differ.
 constexpr std::int64_t kEvaluationSeed = 0x5eed0000;
 
-// Collective: the samples of all ranks, each once.
-std::vector<SampleId> of_all_ranks(const std::set<SampleId>& mine, World& world) {
-  std::vector<double> counts(static_cast<std::size_t>(world.size()));
-  counts[static_cast<std::size_t>(world.rank())] = static_cast<double>(mine.size());
-  counts = reduced(counts, Reduce::Sum, world);
-  std::vector<SampleId> all;
-  for (int rank = 0; rank < world.size(); ++rank) {  // one rank per call, which bounds its memory
-    std::vector<double> ids(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]));
-    if (ids.empty()) continue;
-    if (rank == world.rank()) std::copy(mine.begin(), mine.end(), ids.begin());
-    for (const double id : reduced(ids, Reduce::Sum, world)) all.push_back(static_cast<SampleId>(id));
-  }
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  return all;
-}
-
-EvaluationRecord record_of(const EvaluationReport& report, const RunPosition& position) {
-  if (report.num_tokens == 0)  // a loss of 0 would look perfect
-    throw DataError(
-        "the evaluation has no loss: its samples have no token to predict; check data.valid_split with `braid data "
-        "inspect`, or train without evaluations: train.eval_iterations=0");
-  return {.iteration = position.iteration,
-          .consumed_samples = position.consumed_samples,
-          .lm_loss = report.loss,
-          .right_tokens = report.right_tokens / report.num_tokens,
-          .right_answers = report.right_answers / std::max(report.answers, 1.0)};
-}
-
 }  // namespace
 
 bool any_rank_refused(const std::vector<Problem>& problems, World& world) {
@@ -443,7 +453,7 @@ bool any_rank_refused(const std::vector<Problem>& problems, World& world) {
   return first > 0;
 }
 
-std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context) {
+RunResult train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context) {
   return Run(recipe, topology, world, context).run();
 }
 
@@ -471,15 +481,6 @@ int logging_rank(const Topology& topology) {
   return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
 }
 
-EvaluationDuringTraining evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
-                                  const RunPosition& position, const std::shared_ptr<BadSamples>& bad,
-                                  const std::function<StopReason()>& wanted) {
-  const auto data = make_batch_source(recipe, topology, seed, DataUse::Evaluation, bad);
-  const EvaluationReport report = training.evaluate(*data, recipe.train.eval_iterations, std::nullopt, wanted);
-  if (!report.is_complete) return {.stop = report.stop};
-  return {record_of(report, position), report.stop};
-}
-
 CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world,
                                          bool wants_answers, const Say& say, const Say& note) {
   const Groups groups(world, topology);
@@ -497,8 +498,8 @@ CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& t
   const auto source = make_batch_source(recipe, topology, seed, DataUse::Evaluation, bad);
   const EvaluationReport report = training.evaluate(
       *source, recipe.train.eval_iterations, wants_answers ? std::optional(logging_rank(topology)) : std::nullopt);
-  const std::set<SampleId> damaged = wants_answers ? damaged_on_all_ranks(*bad, world) : std::set<SampleId>();
-  CheckpointEvaluation result = {.record = record_of(report, loaded->position),
+  const std::set<SampleId> damaged = wants_answers ? of_all_ranks(bad->damaged(), world) : std::set<SampleId>();
+  CheckpointEvaluation result = {.record = evaluation_record(report, loaded->position),
                                  .samples = unusable_samples(*bad, topology, world)};
   if (wants_answers && world.rank() == logging_rank(topology)) {
     LaneSetOptions options = lane_set_options(recipe, topology, seed, DataUse::Evaluation);
@@ -523,25 +524,6 @@ std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topol
   LaneSetOptions options = lane_set_options(recipe, topology, seed, use);
   options.bad = std::move(bad);
   return make_lane_batches(std::move(options), balance);
-}
-
-std::set<SampleId> damaged_on_all_ranks(const BadSamples& own, World& world) {
-  const std::vector<SampleId> all = of_all_ranks(own.damaged(), world);
-  return {all.begin(), all.end()};
-}
-
-UnusableSamples unusable_samples(const BadSamples& own, const Topology& topology, World& world) {
-  const bool counts = topology.language().dense.contains(world.rank());
-  const auto total = [&](Unfit kind) {
-    const std::set<SampleId> mine = counts ? own.ids(kind) : std::set<SampleId>();
-    const double beyond = counts ? static_cast<double>(own.count(kind) - std::ssize(mine)) : 0;  // without an id
-    return std::ssize(of_all_ranks(mine, world)) + std::llround(reduced({beyond}, Reduce::Sum, world)[0]);
-  };
-  UnusableSamples samples = {.damaged = std::ssize(damaged_on_all_ranks(own, world))};
-  samples.too_long = total(Unfit::TooLong);
-  samples.without_targets = total(Unfit::WithoutTargets);
-  samples.cut = total(Unfit::Cut);
-  return samples;
 }
 
 }  // namespace braid

@@ -15,7 +15,6 @@
 namespace braid {
 
 class Topology;
-class Training;
 class World;
 struct TrainingConfig;
 
@@ -24,17 +23,21 @@ struct RunContext {
   const StopRequest& stop;
   bool under_braid_launcher = false;  // see RunFacts
   JobIdentity job{};
-  std::function<void()> on_lost_output{};    // called at a successful end if requested output files are incomplete
-  std::function<void(StopReason)> on_end{};  // called at a successful end with its reason
-  std::string held_lock{};                   // the launcher's lock of the save folder: see SaveLock::Options
+  std::string held_lock{};  // the launcher's lock of the save folder: see SaveLock::Options
 };
 
 // Collective, before train(): whether any rank has problems. The first such rank prints them; no rank may start.
 bool any_rank_refused(const std::vector<Problem>& problems, World& world);
 
-// The training loop of one rank: build, step, log, until the recipe's end or a request to stop. Returns the loss of
-// every iteration. DataError if too many steps in a row were skipped.
-std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context);
+struct RunResult {
+  std::vector<double> losses{};  // of every iteration
+  StopReason stop = StopReason::None;
+  bool lost_output = false;  // requested output files are incomplete
+};
+
+// The training loop of one rank: build, step, log, until the recipe's end or a request to stop. DataError if too many
+// steps in a row were skipped.
+RunResult train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context);
 
 // --- evaluation
 
@@ -45,18 +48,6 @@ TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> fr
 
 // The language rank with tp 0, cp 0, dp 0 in the last pipeline stage, which writes the log.
 int logging_rank(const Topology& topology);
-
-struct EvaluationDuringTraining {
-  std::optional<EvaluationRecord> record{};  // none: it ended early
-  StopReason stop = StopReason::None;        // the maximum over ranks
-};
-
-// Collective over the world. Evaluates the samples of train.eval_iterations steps from the start of the evaluation
-// split, so that evaluations are comparable. `seed` is used for mock samples. If `wanted` returns a reason to stop on
-// any rank, all ranks end early.
-EvaluationDuringTraining evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
-                                  const RunPosition& position, const std::shared_ptr<BadSamples>& bad,
-                                  const std::function<StopReason()>& wanted);
 
 struct CheckpointEvaluation {
   EvaluationRecord record{};

@@ -36,7 +36,7 @@ std::vector<double> losses_of(const Recipe& recipe) {
   const StopRequest stop;
   std::vector<std::vector<double>> losses(static_cast<std::size_t>(topology.world_size()));
   testing::on_threads(topology.world_size(), [&](World& world) {
-    losses[static_cast<std::size_t>(world.rank())] = train(recipe, topology, world, {.stop = stop});
+    losses[static_cast<std::size_t>(world.rank())] = train(recipe, topology, world, {.stop = stop}).losses;
   });
   for (const auto& other : losses) EXPECT_EQ(other, losses[0]);
   return losses[0];

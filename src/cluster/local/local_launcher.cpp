@@ -83,20 +83,22 @@ class LocalRun {
       outputs_.emplace_back(rank, options_.ranks, options_.log_dir, writer_);
     try {
       start_ranks();
-      while (running() > 0) step();
+      while (std::ranges::any_of(processes_, [](const RankProcess& process) { return !process.status; })) step();
     } catch (...) {
       kill_descendants(spared_);
       throw;
     }
     kill_descendants(spared_);
-    drain_outputs();
+    // Forwards the ranks' remaining output while it still has a reader.
+    for (const auto deadline = Clock::now() + kAfterTerm; pump_outputs() && Clock::now() < deadline;)
+      if (writer_.full()) std::this_thread::sleep_for(milliseconds(20));
     board_.finish();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     if (cut_short_ && options_.stop_messages.saved) say(options_.stop_messages.saved());
     const bool shown = writer_.finish();
     // The reader may have exited before the last lines were written.
     while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
-    const bool kept = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.lost_output(); });
+    const bool kept = std::ranges::none_of(outputs_, [](const auto& o) { return o.lost_output(); });
     const int code = exit_code();
     return code == 0 && !(shown && kept) ? 1 : code;
   }
@@ -122,22 +124,7 @@ class LocalRun {
     }
   }
 
-  int running() const {
-    return static_cast<int>(
-        std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return !p.status; }));
-  }
-
   void step() {
-    wait_for_events();
-    while (const int signal = signals_.next())
-      if (signal != SIGCHLD) user_signal(signal);
-    pump_outputs();
-    reap();
-    if (board_.root_cause() && !announced_) announce(*board_.root_cause());
-    escalate();
-  }
-
-  void wait_for_events() {
     std::vector<pollfd> entries = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     for (const RankProcess& process : processes_)
       for (const Fd* pipe : {&process.out, &process.err})
@@ -145,13 +132,12 @@ class LocalRun {
     poll(entries.data(), entries.size(), 200);
     eventfd_t ignored;
     eventfd_read(wake_.get(), &ignored);
-  }
-
-  // Forwards the ranks' remaining output while it still has a reader.
-  void drain_outputs() {
-    const auto deadline = Clock::now() + kAfterTerm;
-    while (pump_outputs() && Clock::now() < deadline)
-      if (writer_.full()) std::this_thread::sleep_for(milliseconds(20));
+    while (const int signal = signals_.next())
+      if (signal != SIGCHLD) user_signal(signal);
+    pump_outputs();
+    reap();
+    if (board_.root_cause() && !announced_) announce(*board_.root_cause());
+    escalate();
   }
 
   // False when all pipes are at end of file.
@@ -181,8 +167,7 @@ class LocalRun {
   }
 
   void note_end(pid_t pid, int status) {
-    const auto process =
-        std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
+    const auto process = std::ranges::find_if(processes_, [&](const RankProcess& p) { return p.pid == pid; });
     if (process == processes_.end()) return;
     process->status = status;
     // A crash is still a crash: writing its core dump may take longer than our timeouts.
@@ -198,9 +183,12 @@ class LocalRun {
     const bool is_news = signal == SIGPIPE && !output_closed_;
     output_closed_ = output_closed_ || signal == SIGPIPE;
     if (is_news && options_.stop_grace) say("the reader of the output has exited: the run is asked to stop");
-    if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
+    const bool asks = signal == SIGUSR1 || comes_again(signal) || (is_order(signal) && !told_to_end_);
+    if (options_.stop_grace && asks) return ask_to_stop(signal);
     if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
-    if (is_echo(signal) || (user_signal_ && comes_again(signal))) return;
+    // GNU timeout signals its child and then the process group; other programs forward the terminal's Ctrl-C.
+    const bool is_echo = told_to_end_ && signal == told_to_end_->signal && Clock::now() < told_to_end_->at + kEcho;
+    if (is_echo || (user_signal_ && comes_again(signal))) return;
     board_.expect_end();
     if (!told_to_end_) kill_at_ = Clock::now() + kAfterUserSignal;
     signal_ranks(told_to_end_ ? SIGKILL : as_passed_on(signal));
@@ -228,21 +216,19 @@ class LocalRun {
   // shell: a second one carries no new information.
   static bool comes_again(int signal) { return signal == SIGPIPE || signal == SIGHUP; }
 
-  // GNU timeout signals its child and then the process group; other programs forward the terminal's Ctrl-C.
-  bool is_echo(int signal) const {
-    return told_to_end_ && signal == told_to_end_->signal && Clock::now() < told_to_end_->at + kEcho;
-  }
-
   void note_order(int signal) {
     if (!told_to_end_) told_to_end_ = Order{signal, Clock::now()};
   }
 
-  bool is_stop_request(int signal) const {
-    return signal == SIGUSR1 || comes_again(signal) || (is_order(signal) && !told_to_end_);
-  }
-
   void ask_to_stop(int signal) {
-    if (signal != SIGPIPE) say_what_is_next(signal);
+    if (signal != SIGPIPE && options_.stop_messages.next && (is_order(signal) || !stop_by_)) {
+      // Printed once for a request to stop (SIGUSR1, SIGHUP) and once for SIGINT or SIGTERM.
+      const std::string name = signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));
+      const char* const again = signal == SIGINT    ? "press Ctrl-C again to stop at once"
+                                : signal == SIGTERM ? "a second SIGTERM stops at once"
+                                                    : "SIGTERM twice stops at once";
+      say(fmt::format("{}: {}; {}", name, options_.stop_messages.next(writer_.last_shown()), again));
+    }
     signal_ranks(as_passed_on(signal));
     if (is_order(signal)) note_order(signal);
     if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
@@ -250,16 +236,6 @@ class LocalRun {
   }
 
   void say(const std::string& text) { writer_.write(STDERR_FILENO, fitted("braid: " + text, STDERR_FILENO) + "\n"); }
-
-  // Printed once for a request to stop (SIGUSR1, SIGHUP) and once for SIGINT or SIGTERM.
-  void say_what_is_next(int signal) {
-    if (!options_.stop_messages.next || (!is_order(signal) && stop_by_)) return;
-    const std::string name = signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));
-    const char* const again = signal == SIGINT    ? "press Ctrl-C again to stop at once"
-                              : signal == SIGTERM ? "a second SIGTERM stops at once"
-                                                  : "SIGTERM twice stops at once";
-    say(fmt::format("{}: {}; {}", name, options_.stop_messages.next(writer_.last_shown()), again));
-  }
 
   void announce(const RootCause& cause) {
     announced_ = true;
@@ -357,7 +333,7 @@ std::vector<Problem> oversubscription_problems(int ranks, const HostCapacity& ro
 std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostCapacity& room) {
   const std::int64_t all = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   if (bytes.empty() || room.memory_bytes == 0 || all <= room.memory_bytes) return {};
-  const auto most = std::max_element(bytes.begin(), bytes.end());
+  const auto most = std::ranges::max_element(bytes);
   return {{fmt::format("{} {} at least {} of memory (the largest {}), "
                        "but this host has {}",
                        counted(std::ssize(bytes), "rank"), bytes.size() == 1 ? "needs" : "need", readable_bytes(all),

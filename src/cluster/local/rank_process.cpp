@@ -55,32 +55,6 @@ bool write_fully(int fd, std::string_view text) {
 constexpr std::size_t kLongestLine = 1 << 16;
 constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
-// Megatron's line and the phase tables are wider than most terminals: they are wrapped between their fields.
-std::string fitting_terminal(const std::string& line) {
-  constexpr std::string_view kIndent = "    ";
-  const auto columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
-  return folded(line, std::max(columns, 2 * kIndent.size()) - kIndent.size(), kIndent, " | ");
-}
-
-bool is_rank_log(const std::filesystem::directory_entry& entry) {
-  constexpr std::string_view kBegin = "rank_", kEnd = ".log";
-  const std::string name = entry.path().filename().string();
-  std::error_code ignored;
-  return name.size() > kBegin.size() + kEnd.size() && name.starts_with(kBegin) && name.ends_with(kEnd) &&
-         name.find_first_not_of("0123456789", kBegin.size()) == name.size() - kEnd.size() &&
-         entry.is_regular_file(ignored) && entry.file_size(ignored) > 0;
-}
-
-std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
-  std::vector<std::string> merged;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string variable = *entry;
-    if (!added.count(variable.substr(0, variable.find('=')))) merged.push_back(variable);
-  }
-  for (const auto& [name, value] : added) merged.push_back(name + "=" + value);
-  return merged;
-}
-
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
   for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
@@ -110,13 +84,6 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
 // Only messages: a shell ignores them to protect other programs, so the launcher reads them even then.
 constexpr int kMessages[] = {SIGUSR1, SIGUSR2};
-
-// nohup and shells ignore signals for their jobs on purpose. A blocked signal would arrive here even if ignored.
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  sigaction(signal, nullptr, &action);
-  return action.sa_handler == SIG_IGN;
-}
 
 }  // namespace
 
@@ -157,7 +124,10 @@ struct OutputWriter::Queue {
   void drain() {
     std::unique_lock lock(mutex);
     while (true) {
-      wait_for_work(lock);
+      const auto has_work = [&] {
+        return closing || !entries.empty() || (bar_is_outdated && Clock::now() >= next_draw);
+      };
+      while (!has_work()) bar_is_outdated ? void(changed.wait_until(lock, next_draw)) : changed.wait(lock);
       if (!entries.empty())
         write_first(lock);
       else if (closing)
@@ -170,16 +140,6 @@ struct OutputWriter::Queue {
     lock.lock();
     ended = true;
     changed.notify_all();
-  }
-
-  void wait_for_work(std::unique_lock<std::mutex>& lock) {
-    const auto has_work = [&] { return closing || !entries.empty() || (bar_is_outdated && Clock::now() >= next_draw); };
-    while (!has_work()) {
-      if (bar_is_outdated)
-        changed.wait_until(lock, next_draw);
-      else
-        changed.wait(lock);
-    }
   }
 
   void write_first(std::unique_lock<std::mutex>& lock) {
@@ -262,10 +222,14 @@ void mark_start_in_logs(const std::string& log_dir, int ranks) {
   std::tm local{};
   ::localtime_r(&now, &local);
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(log_dir, ignored))
-    if (is_rank_log(entry))
+  for (const auto& entry : std::filesystem::directory_iterator(log_dir, ignored)) {
+    const std::string name = entry.path().filename().string();  // rank_12.log
+    const bool is_rank_log = name.starts_with("rank_") && name.ends_with(".log") && name.size() > 9 &&
+                             name.find_first_not_of("0123456789", 5) == name.size() - 4;
+    if (is_rank_log && entry.is_regular_file(ignored) && entry.file_size(ignored) > 0)
       std::ofstream(entry.path(), std::ios::app)  // begins with a newline: a kill may have cut the last line
           << fmt::format("\nbraid: restart, ranks: {} [{:%Y-%m-%d %H:%M:%S}]\n", ranks, local);
+  }
 }
 
 RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir, OutputWriter& writer) : writer_(writer) {
@@ -319,7 +283,9 @@ void RankOutput::obey(const ControlLine& control) {
     return;
   }
   const std::string& text = std::get<PlainText>(control).text;
-  writer_.write(STDOUT_FILENO, (isatty(STDOUT_FILENO) ? fitting_terminal(text) : text) + "\n");
+  // Megatron's line and the phase tables are wider than most terminals: they are wrapped between their fields.
+  const auto columns = static_cast<std::size_t>(std::max(columns_of(STDOUT_FILENO), 8));
+  writer_.write(STDOUT_FILENO, (isatty(STDOUT_FILENO) ? folded(text, columns - 4, "    ", " | ") : text) + "\n");
   append_to_log(text);
 }
 
@@ -337,7 +303,11 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
   sigset_t held_set;
   sigemptyset(&held_set);
   for (int signal : held) sigaddset(&held_set, signal);
-  const std::vector<std::string> environment = merged_environment(env);
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry; ++entry)
+    if (const std::string variable = *entry; !env.contains(variable.substr(0, variable.find('='))))
+      environment.push_back(variable);
+  for (const auto& [name, value] : env) environment.push_back(name + "=" + value);
   const std::vector<char*> argv = pointers(command), envp = pointers(environment);
   Pipe out, err, failure, go;
   const pid_t parent = getpid();
@@ -407,7 +377,7 @@ void kill_descendants(const std::vector<pid_t>& spared) {
   while (true) {
     bool found = false;
     for (pid_t child : children_of_this_process()) {
-      if (std::find(spared.begin(), spared.end(), child) != spared.end()) continue;
+      if (std::ranges::find(spared, child) != spared.end()) continue;
       found = true;
       kill(child, SIGKILL);
       waitpid(child, nullptr, 0);  // its children become ours; the next iteration finds them
@@ -421,8 +391,12 @@ SignalQueue::SignalQueue() {
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
   sigaddset(&set, SIGPIPE);  // even if ignored: our own writer sends it when the output has no reader
-  for (int signal : kSignals)
-    if (!is_ignored(signal)) sigaddset(&set, signal);
+  // nohup and shells ignore signals for their jobs on purpose. A blocked signal would arrive here even if ignored.
+  for (int signal : kSignals) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
   for (int message : kMessages) sigaddset(&set, message);
   pthread_sigmask(SIG_BLOCK, &set, &before_);
   fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));

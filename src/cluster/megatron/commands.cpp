@@ -145,7 +145,7 @@ class ShellLexer {
     const ShellWord& first = command_.assignments.empty() ? command_.words.front() : command_.assignments.front();
     const ShellWord& last = command_.words.empty() ? command_.assignments.back() : command_.words.back();
     std::string text(text_.substr(first.begin, std::min(last.end - first.begin, kMost)));
-    std::replace(text.begin(), text.end(), '\n', ' ');
+    std::ranges::replace(text, '\n', ' ');
     return text + (last.end - first.begin > kMost ? "..." : "");
   }
 
@@ -180,30 +180,20 @@ class ShellLexer {
   }
 
   void take_word() {
-    ShellWord found = word();
-    if (command_.words.empty() && command_.assignments.empty() && is_reserved(found)) return;
-    if (command_.words.empty() && is_assignment(found))
-      command_.assignments.push_back(std::move(found));
-    else
-      command_.words.push_back(std::move(found));
-  }
-
-  // Reserved words that a command may follow. The words of `for`, `case` and `function` look like a command's.
-  bool is_reserved(const ShellWord& word) {
+    // A command may follow these. The words of `for`, `case` and `function` look like a command's.
     static const std::vector<std::string> kReserved =
         split("if then elif else fi while until do done { } ! time esac", ' ');
-    const std::string& raw = word.raw;
-    if (raw == "case") open_ += 'c';
-    if (raw == "esac" && open_.ends_with('c')) open_.pop_back();
-    return contains(kReserved, raw);
-  }
-
-  static bool is_assignment(const ShellWord& word) {
-    const std::size_t equals = word.raw.find('=');
-    if (equals == word.raw.npos) return false;
-    std::string_view name = std::string_view(word.raw).substr(0, equals);
+    ShellWord found = word();
+    if (command_.words.empty() && command_.assignments.empty()) {
+      if (found.raw == "case") open_ += 'c';
+      if (found.raw == "esac" && open_.ends_with('c')) open_.pop_back();
+      if (contains(kReserved, found.raw)) return;
+    }
+    std::string_view name = std::string_view(found.raw).substr(0, found.raw.find('='));
+    const bool has_equals = name.size() < found.raw.size();
     if (name.ends_with('+')) name.remove_suffix(1);
-    return is_identifier(name.substr(0, name.find('[')));
+    const bool is_assignment = has_equals && is_identifier(name.substr(0, name.find('[')));
+    (is_assignment && command_.words.empty() ? command_.assignments : command_.words).push_back(std::move(found));
   }
 
   // --- words -----------------------------------------------------------------------------------------------------
@@ -241,7 +231,10 @@ class ShellLexer {
       if (peek(1) != '\n') add(at_ + 1 < text_.size() ? text_.substr(at_ + 1, 1) : "\\");
       at_ = std::min(at_ + 2, text_.size());
     } else if (c == '\'') {
-      add(single_quoted());
+      const std::size_t end = text_.find('\'', begin + 1);
+      if (end == text_.npos) unbalanced("a single quote", begin);
+      at_ = end + 1;
+      add(text_.substr(begin + 1, end - begin - 1));
     } else if (c == '"') {
       double_quoted();
     } else if (c == '$' || c == '`') {
@@ -260,13 +253,6 @@ class ShellLexer {
       else
         add(text_.substr(begin, 1));
     }
-  }
-
-  std::string_view single_quoted() {
-    const std::size_t begin = at_, end = text_.find('\'', at_ + 1);
-    if (end == std::string_view::npos) unbalanced("a single quote", begin);
-    at_ = end + 1;
-    return text_.substr(begin + 1, end - begin - 1);
   }
 
   void double_quoted() {
@@ -366,13 +352,6 @@ class ShellLexer {
   bool expands_ = false;  // something in the word
 };
 
-// Also file patterns, but those without a folder match no file: the shell leaves the pattern M-M*- of layers unchanged.
-bool needs_shell(const ShellWord& word) {
-  const std::string& raw = word.raw;
-  return !word.value && (raw.find_first_of("$`(") != raw.npos || raw.starts_with('~') ||
-                         (raw.find('/') != raw.npos && raw.find_first_of("*?[") != raw.npos));
-}
-
 constexpr const char* kStandIns =
     "python python3 python3.8 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 torchrun srun sbatch "
     "salloc mpirun mpiexec orterun accelerate deepspeed uv apptainer singularity enroot docker podman ssh";
@@ -450,19 +429,10 @@ std::vector<RecordedCall> read_calls(const TemporaryFolder& folder) {
   return calls;
 }
 
-// The script and its arguments. A path with blanks need not be quoted.
-std::vector<std::string> script_words(const std::string& script) {
-  std::error_code ignored;
-  if (fs::is_regular_file(script, ignored)) return {script};
-  std::vector<std::string> words = plain_words(script, kRunScript);
-  if (words.empty()) throw ConfigError({"there is no script", kRunScript, "give its path"});
-  return words;
-}
-
 }  // namespace
 
 bool is_identifier(std::string_view name) {
-  return !name.empty() && is_name_start(name[0]) && std::all_of(name.begin(), name.end(), is_name_part);
+  return !name.empty() && is_name_start(name[0]) && std::ranges::all_of(name, is_name_part);
 }
 
 std::string shell_quoted(std::string_view word) {
@@ -472,7 +442,7 @@ std::string shell_quoted(std::string_view word) {
   };
   // As the first word of a command, NAME=x is an assignment.
   const bool assigns = is_identifier(word.substr(0, word.find('='))) && word.find('=') != std::string_view::npos;
-  if (!word.empty() && !assigns && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
+  if (!word.empty() && !assigns && std::ranges::all_of(word, plain)) return std::string(word);
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? R"('\'')" : std::string(1, c);
   return quoted + "'";
@@ -506,7 +476,11 @@ std::vector<std::string> plain_words(std::string_view text, const char* flag) {
       refuse(fmt::format("there is more than one command: {}", in_quotes(command.excerpt)));
     for (const auto* part : {&command.assignments, &command.words})
       for (const ShellWord& word : *part) {
-        if (needs_shell(word)) refuse(fmt::format("only a shell can expand {}", in_quotes(word.raw)));
+        // Patterns without a folder match no file: the shell leaves the pattern M-M*- of layers unchanged.
+        const std::string& raw = word.raw;
+        const bool is_pattern = raw.find('/') != raw.npos && raw.find_first_of("*?[") != raw.npos;
+        if (!word.value && (raw.find_first_of("$`(") != raw.npos || raw.starts_with('~') || is_pattern))
+          refuse(fmt::format("only a shell can expand {}", in_quotes(raw)));
         words.push_back(word.text);
       }
   }
@@ -530,7 +504,10 @@ std::string read_shell_file(const std::string& path, const char* flag) {
 }
 
 ScriptRun run_script(const std::string& script, std::chrono::seconds limit) {
-  const std::vector<std::string> words = script_words(script);
+  std::error_code ignored;
+  std::vector<std::string> words = {script};  // and its arguments; a path with blanks need not be quoted
+  if (!fs::is_regular_file(script, ignored)) words = plain_words(script, kRunScript);
+  if (words.empty()) throw ConfigError({"there is no script", kRunScript, "give its path"});
   ScriptRun run{.path = words[0], .text = read_shell_file(words[0], kRunScript), .calls = {}};
   const TemporaryFolder folder;
   write_stand_ins(folder);
@@ -571,7 +548,7 @@ std::string started_command(const ScriptRun& run) {
   std::vector<RecordedCall> calls;  // of torchrun if there are any, without repetitions
   const auto add = [&](const RecordedCall& call) {
     const auto is_same = [&](const RecordedCall& other) { return other.words == call.words; };
-    if (std::none_of(calls.begin(), calls.end(), is_same)) calls.push_back(call);
+    if (std::ranges::none_of(calls, is_same)) calls.push_back(call);
   };
   for (const RecordedCall& call : run.calls)
     if (calls_torchrun(joined_quoted(call.words))) add(call);

@@ -25,7 +25,7 @@ bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily fami
   if (flag.verdict == FlagVerdict::Taken && flag.values == FlagValues::Many) return value.find(' ') == value.npos;
   if (flag.only_for.empty() || value.empty()) return true;
   const std::vector<std::string> allowed = allowed_values(flag, family), given = split(value, ' ');
-  return std::all_of(given.begin(), given.end(), [&](const std::string& one) {
+  return std::ranges::all_of(given, [&](const std::string& one) {
     const auto number = parse_double(one);
     return std::ranges::any_of(
         allowed, [&](const std::string& each) { return each == one || (number && parse_double(each) == number); });
@@ -41,15 +41,6 @@ std::string why_cell(const MegatronFlag& flag) {
   // An unescaped bar would start another cell.
   for (std::size_t bar = text.find('|'); bar != text.npos; bar = text.find('|', bar + 2)) text.insert(bar, 1, '\\');
   return text;
-}
-
-// "norms,experts"; "false" if the recipe needs none of them. A module may be named twice, as in Megatron.
-std::string renamed_values(const MegatronFlag& flag, const std::string& values) {
-  std::vector<std::string> names;
-  for (const std::string& value : split(values, ' '))
-    for (const auto& [theirs, ours] : flag.renamed)
-      if (theirs == value && !ours.empty() && !contains(names, ours)) names.push_back(ours);
-  return names.empty() ? "false" : joined(names, ",");
 }
 
 constexpr std::size_t kLongestValue = 40, kWidth = 80;
@@ -88,7 +79,7 @@ bool gives_way(const std::string& flag, const std::string& other) {
 
 const MegatronFlag* find_megatron_flag(std::string_view name) {
   std::string dashed(name);
-  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  std::ranges::replace(dashed, '_', '-');
   const auto& flags = megatron_flags();
   const auto found = std::ranges::lower_bound(flags, dashed, {}, &MegatronFlag::name);
   return found != flags.end() && found->name == dashed ? &*found : nullptr;
@@ -101,8 +92,13 @@ FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, Mode
 
 std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
   if (!flag.value.empty()) return flag.value;
-  if (!flag.renamed.empty()) return renamed_values(flag, value);
   if (flag.factor == 0) return "N";
+  // "norms,experts"; "false" if the recipe needs none of them. A module may be named twice, as in Megatron.
+  std::vector<std::string> names;
+  for (const std::string& one : split(value, ' '))
+    for (const auto& [theirs, ours] : flag.renamed)
+      if (theirs == one && !ours.empty() && !contains(names, ours)) names.push_back(ours);
+  if (!flag.renamed.empty()) return names.empty() ? "false" : joined(names, ",");
   const auto number = parse_double(value);
   return flag.factor != 1 && number ? fmt::format("{}", flag.factor * *number) : value;
 }
@@ -222,14 +218,6 @@ constexpr struct {
     {"num-experts num-moe-experts", &ParallelFlags::experts}, {"hidden-size", &ParallelFlags::hidden},
     {"moe-ffn-hidden-size", &ParallelFlags::expert_ffn},      {"num-layers", &ParallelFlags::layers}};
 
-// "--model.tensor_model_parallel_size" -> "tensor-model-parallel-size"
-std::string flag_name(const std::string& word) {
-  std::string name = word.substr(std::min(word.find_first_not_of("-+"), word.size()));
-  name.erase(0, name.rfind('.') + 1);
-  std::replace(name.begin(), name.end(), '_', '-');
-  return name;
-}
-
 // Returns whether the size says that there is such a grid.
 bool take_grid_size(GridSizes& grid, const std::string& name, int value) {
   for (const auto& [names, size, most, least] : kGridSizes) {
@@ -251,7 +239,11 @@ ParallelFlags parallel_flags(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::size_t equals = words[i].find('=');
     if (equals == std::string::npos && !words[i].starts_with("--")) continue;
-    const std::string name = flag_name(words[i].substr(0, equals));
+    // "--model.tensor_model_parallel_size" -> "tensor-model-parallel-size"
+    std::string name = words[i].substr(0, equals);
+    name.erase(0, std::min(name.find_first_not_of("-+"), name.size()));
+    name.erase(0, name.rfind('.') + 1);
+    std::ranges::replace(name, '_', '-');
     if (name == "swiglu" || name == "gated-linear-unit") flags.gated = true;
     if (name == "llm-only") language_only = true;
     const auto value = equals != std::string::npos ? parse_int(words[i].substr(equals + 1))

@@ -14,19 +14,26 @@ namespace {
 //   --name      a switch
 //   --name=     takes a value; =a/b: the row holds only for these, theirs:ours renames one, hybrid:a is a hybrid's
 //   --name=*    takes several values
+//   KEY.*       the key has the flag's name, without encoder- or llm-
 //   =N, =N*60   the value depends on other flags; is in another unit
 //   OTHERWISE   the reason for other values and for the other family; after "no effect:" these have no effect, else
 //               they are not supported
 constexpr std::string_view kTable = R"(
 [accepted]
+lr= min-lr= weight-decay= weight-decay-incr-style= end-weight-decay= eval-interval= seed= -> train.*
+overlap-grad-reduce overlap-param-gather -> optimizer.*=true
+load= load-vision-from= save= save-interval= -> checkpoint.*
+exit-duration-in-mins= exit-interval= -> stop.*
+metrics-file= tensorboard-dir= -> log.*
+encoder-tp= encoder-cp= encoder-dp= encoder-pp= encoder-ep= encoder-expt-tp= encoder-expt-dp=
+  -> topology.modules.images.*
+llm-dp= llm-expt-dp= -> topology.modules.language.*
 data-path=* -> data.path || write a metadataset, a .yaml file with weights, and give it as data.path
 mock-data -> data.mock=true
-num-workers= -> loader.num_workers
+num-workers= max-samples-per-sequence= -> loader.*
 packing-buffer-size= -> loader.packing_buffer
 shuffle-buffer-size= -> loader.shuffle_buffer
-max-samples-per-sequence= -> loader.max_samples_per_sequence
 seq-length= decoder-seq-length= packing-seq-length= dataloader-seq-length= -> data.sequence_length
-eval-interval= -> train.eval_interval
 eval-iters= -> train.eval_iterations
 tokenizer-model= -> data.tokenizer
 tokenizer-prompt-format= -> data.prompt_format
@@ -43,8 +50,8 @@ adam-beta1= -> optimizer.beta1
 adam-beta2= -> optimizer.beta2
 adam-eps= -> optimizer.eps
 async-save -> checkpoint.async=true
-bf16 -> model.dtype=bfloat16
 clip-grad= -> optimizer.clip_grad
+bf16 -> model.dtype=bfloat16
 context-parallel-size= llm-cp= -> topology.modules.language.cp
 correct-encoder-grad-for-partial-participation -> train.correct_partial_participation=true
 ddp-bucket-size= -> optimizer.bucket_size
@@ -53,17 +60,7 @@ ddp-pad-buckets-for-high-nccl-busbw -> optimizer.pad_buckets=true
 deterministic-mode -> train.deterministic=true
 dist-ckpt-optim-fully-reshardable -> checkpoint.fully_reshardable=true
 distributed-backend= -> dist.backend
-encoder-cp= -> topology.modules.images.cp
-encoder-dp= -> topology.modules.images.dp
-encoder-ep= -> topology.modules.images.ep
-encoder-expt-dp= -> topology.modules.images.expt_dp
-encoder-expt-tp= -> topology.modules.images.expt_tp
 encoder-offset= -> topology.modules.images.rank_offset
-encoder-pp= -> topology.modules.images.pp
-encoder-tp= -> topology.modules.images.tp
-end-weight-decay= -> train.end_weight_decay
-exit-duration-in-mins= -> stop.exit_duration_in_mins
-exit-interval= -> stop.exit_interval
 exit-on-missing-checkpoint -> checkpoint.must_exist=true
 expert-model-parallel-size= llm-ep= -> topology.modules.language.ep
 expert-tensor-parallel-size= llm-expt-tp= -> topology.modules.language.expt_tp
@@ -74,21 +71,16 @@ freeze-ViT freeze-vit -> train.freeze_encoders=true
 freeze-projection -> train.freeze_projection=true
 global-batch-size= -> train.global_batch
 hysteresis= -> loss_scale.hysteresis
-llm-dp= -> topology.modules.language.dp
-llm-expt-dp= -> topology.modules.language.expt_dp
 llm-offset= -> topology.modules.language.rank_offset
 llm-pp= pipeline-model-parallel-size= -> topology.modules.language.pp
 llm-vpp= num-virtual-stages-per-pipeline-rank= -> topology.modules.language.vpp
 llm-tp= tensor-model-parallel-size= -> topology.modules.language.tp
-load= -> checkpoint.load
 load-fallback -> checkpoint.load_fallback=always
 load-nemotron-checkpoint= -> checkpoint.load_nemotron
-load-vision-from= -> checkpoint.load_vision_from
 log-interval= -> log.interval
 log-num-zeros-in-grad -> log.num_zeros=true
 loss-scale= -> loss_scale.initial
 loss-scale-window= -> loss_scale.growth_interval
-lr= -> train.lr
 lr-decay-iters= -> train.decay_iterations
 lr-decay-samples= -> train.decay_samples
 lr-decay-style= -> train.decay_style
@@ -98,10 +90,8 @@ lr-warmup-samples= -> train.warmup_samples
 lr-wsd-decay-iters= -> train.wsd_decay_iterations
 lr-wsd-decay-samples= -> train.wsd_decay_samples
 lr-wsd-decay-style= -> train.wsd_decay_style
-metrics-file= -> log.metrics_file
 micro-batch-size= -> train.micro_batch
 min-loss-scale= -> loss_scale.min
-min-lr= -> train.min_lr
 model-provider= -> model.provider
 moe-router-force-load-balancing -> model.language.force_load_balancing=true
 no-load-optim -> checkpoint.load_optimizer=false
@@ -111,20 +101,14 @@ no-overlap-grad-reduce -> optimizer.overlap_grad_reduce=false
 no-overlap-param-gather -> optimizer.overlap_param_gather=false
 no-save-optim -> checkpoint.save_optimizer=false
 no-save-rng -> checkpoint.save_rng=false
-overlap-grad-reduce -> optimizer.overlap_grad_reduce=true
 overlap-moe-expert-parallel-comm -> model.expert_overlap_pieces=2
-overlap-param-gather -> optimizer.overlap_param_gather=true
 override-opt-param-scheduler -> checkpoint.scheduler=recipe
 overwrite-checkpoints -> checkpoint.overwrite=true
-save= -> checkpoint.save
-save-interval= -> checkpoint.save_interval
-seed= -> train.seed
 sequence-parallel -> model.sequence_parallel=true
 profile -> log.profile.enabled=true
 profile-ranks=* -> log.profile.ranks || write --profile-ranks 0,3
 profile-step-end= -> log.profile.step_end
 profile-step-start= -> log.profile.step_start
-tensorboard-dir= -> log.tensorboard_dir
 tp-comm-overlap -> model.tp_overlap_pieces=2
 trace= -> log.trace_dir
 train-iters= -> train.iterations
@@ -132,8 +116,6 @@ train-samples= -> train.samples
 training-stage= -> train.stage
 use-checkpoint-opt-param-scheduler -> checkpoint.scheduler=checkpoint
 use-distributed-optimizer -> optimizer.zero=true
-weight-decay= -> train.weight_decay
-weight-decay-incr-style= -> train.weight_decay_incr_style
 [no effect]
 group-query-attention: model.language.kv_heads sets the number of groups
 make-vocab-size-divisible-by=: model.language.vocab is the padded size, a multiple of tp
@@ -422,6 +404,11 @@ void add_row(std::string row, FlagVerdict verdict, std::vector<MegatronFlag>& fl
     if (word == "(Llama)" || word == "(hybrid)") continue;
     MegatronFlag& flag = flags.emplace_back(shared);
     flag.name = word.substr(0, word.find('='));
+    if (flag.key.ends_with('*')) {
+      std::string own = flag.name.substr(flag.name.starts_with("encoder-") ? 8 : flag.name.starts_with("llm-") ? 4 : 0);
+      std::ranges::replace(own, '-', '_');
+      flag.key.replace(flag.key.size() - 1, 1, own);
+    }
     if (row.ends_with("(Llama)")) flag.family = ModelFamily::Llama;
     if (row.ends_with("(hybrid)")) flag.family = ModelFamily::Hybrid;
     if (flag.name.size() < word.size()) take_values(word.substr(flag.name.size() + 1), flag);
@@ -429,36 +416,34 @@ void add_row(std::string row, FlagVerdict verdict, std::vector<MegatronFlag>& fl
   }
 }
 
-std::vector<MegatronFlag> read_table() {
-  std::vector<MegatronFlag> flags;
-  FlagVerdict verdict{};
-  std::string row;
-  const auto end_row = [&] {
-    if (!row.empty()) add_row(std::move(row), verdict, flags);
-    row.clear();
-  };
-  for (const std::string& line : split(kTable, '\n')) {
-    if (line.starts_with("  ")) {
-      row += line.substr(1);
-      continue;
-    }
-    end_row();
-    row = line;
-    for (const auto& [title, its_verdict] : kSections)
-      if (line == title) verdict = its_verdict, row.clear();
-  }
-  end_row();
-  std::ranges::sort(flags, {}, &MegatronFlag::name);
-  for (std::size_t i = 1; i < flags.size(); ++i)
-    BRAID_CHECK(flags[i - 1].name != flags[i].name, "--{} is in the table twice", flags[i].name);
-  return flags;
-}
-
 }  // namespace
 
 const std::vector<MegatronFlag>& megatron_flags() {
-  static const std::vector<MegatronFlag> flags = read_table();
-  return flags;
+  static const std::vector<MegatronFlag> all = [] {
+    std::vector<MegatronFlag> flags;
+    FlagVerdict verdict{};
+    std::string row;
+    const auto end_row = [&] {
+      if (!row.empty()) add_row(std::move(row), verdict, flags);
+      row.clear();
+    };
+    for (const std::string& line : split(kTable, '\n')) {
+      if (line.starts_with("  ")) {
+        row += line.substr(1);
+        continue;
+      }
+      end_row();
+      row = line;
+      for (const auto& [title, its_verdict] : kSections)
+        if (line == title) verdict = its_verdict, row.clear();
+    }
+    end_row();
+    std::ranges::sort(flags, {}, &MegatronFlag::name);
+    for (std::size_t i = 1; i < flags.size(); ++i)
+      BRAID_CHECK(flags[i - 1].name != flags[i].name, "--{} is in the table twice", flags[i].name);
+    return flags;
+  }();
+  return all;
 }
 
 }  // namespace braid

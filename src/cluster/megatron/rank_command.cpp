@@ -106,7 +106,7 @@ constexpr TorchrunOption kOptions[] = {
 // The full name, with - or _, or a unique prefix. Null if there is none or several.
 const TorchrunOption* find_option(std::string_view name) {
   std::string dashed(name);
-  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  std::ranges::replace(dashed, '_', '-');
   const TorchrunOption* found = nullptr;
   for (const TorchrunOption& option : kOptions) {
     if (option.name == dashed) return &option;
@@ -405,15 +405,6 @@ std::string under_torchrun(std::string_view text, const ShellCommands& commands,
   return replaced(text, first->begin, python.has_options ? first->begin : words[python.what].begin, launcher);
 }
 
-// For a text without torchrun: the text with the correct variables for its program.
-std::string with_environment(std::string_view text, const ShellCommands& commands, std::string_view environment) {
-  const auto program = sets_rank_variables(text) ? plain_program(commands) : std::nullopt;
-  if (!program) return std::string(text);
-  const ShellWord& word = commands[program->command].words[program->word];
-  const bool is_certain = program->python || word.raw.find('/') != word.raw.npos;
-  return is_certain ? replaced(text, word.begin, word.begin, fmt::format("env {} ", environment)) : std::string(text);
-}
-
 // A text with its commands, and what is known of the command of a rank.
 struct Understood {
   ShellCommands commands;
@@ -488,8 +479,13 @@ bool sets_rank_variables(std::string_view text) {
 
 RankCommand rank_command(std::string_view text, std::string_view environment) {
   auto [commands, call, command] = startable(text);
-  if (!call) {
-    command.text = with_environment(text, commands, environment);
+  if (!call) {  // the text with the correct variables for its program
+    command.text = text;
+    const auto program = sets_rank_variables(text) ? plain_program(commands) : std::nullopt;
+    if (!program) return command;
+    const ShellWord& word = commands[program->command].words[program->word];
+    if (program->python || word.raw.find('/') != word.raw.npos)
+      command.text.insert(word.begin, fmt::format("env {} ", environment));
     return command;
   }
   if (call->has("virtual-local-rank"))

@@ -53,55 +53,42 @@ std::optional<int> language_dp_for(TopologyConfig topology, const Workload& work
   return validate(topology, workload).empty() ? std::optional(language->dp) : std::nullopt;
 }
 
-// "--nodes 9 for the recipe as it is", "--nodes 17 with --llm-dp 64"
-struct NodesThatFit {
-  const TopologyConfig& topology;
-  const Workload& workload;
-  const Allocation& allocation;
-
-  std::string with(int nodes) const {
-    const std::int64_t ranks = world_size_of(topology), gpus = std::int64_t{nodes} * allocation.gpus_per_node;
+// "--nodes 9 for the recipe as it is", "--nodes 17 with --llm-dp 64": for the requested number if another layout fits
+// it, for the nearest below and above, and for that of the recipe itself.
+std::vector<std::string> nodes_that_fit(const TopologyConfig& topology, const Workload& workload,
+                                        const Allocation& allocation) {
+  constexpr int kSearched = 128;  // in each direction; layouts further away are not useful
+  const std::int64_t ranks = world_size_of(topology);
+  const auto with = [&](int nodes) -> std::string {
+    const std::int64_t gpus = std::int64_t{nodes} * allocation.gpus_per_node;
     if (ranks == gpus) return fmt::format("--nodes {} for the recipe as it is", nodes);
     const auto dp = topology.colocated ? std::nullopt : language_dp_for(topology, workload, gpus);
     if (!dp) return "";
     return fmt::format("--nodes {} with --llm-dp {}{}", nodes, *dp,
                        topology.world_size ? fmt::format(" --topology.world_size {}", gpus) : "");
+  };
+  const int own = ranks % allocation.gpus_per_node ? 0 : static_cast<int>(ranks / allocation.gpus_per_node);
+  std::set<int> nodes;
+  if (own) nodes.insert(own);
+  if (!with(allocation.nodes).empty()) {
+    nodes.insert(allocation.nodes);
+  } else {
+    int below = allocation.nodes - 1, above = allocation.nodes + 1;
+    const int lowest = std::max(1, allocation.nodes - kSearched), highest = allocation.nodes + kSearched;
+    while (below >= lowest && with(below).empty()) --below;
+    while (above <= highest && with(above).empty()) ++above;
+    if (below >= lowest) nodes.insert(below);
+    if (above <= highest) nodes.insert(above);
   }
-
-  static constexpr int kSearched = 128;  // in each direction; layouts further away are not useful
-
-  // The requested number if another layout fits it, the nearest below and above, and that of the recipe itself.
-  std::vector<std::string> choices() const {
-    const std::int64_t ranks = world_size_of(topology);
-    const int own = ranks % allocation.gpus_per_node ? 0 : static_cast<int>(ranks / allocation.gpus_per_node);
-    std::set<int> nodes;
-    if (own) nodes.insert(own);
-    if (!with(allocation.nodes).empty()) {
-      nodes.insert(allocation.nodes);
-    } else {
-      int below = allocation.nodes - 1, above = allocation.nodes + 1;
-      const int lowest = std::max(1, allocation.nodes - kSearched), highest = allocation.nodes + kSearched;
-      while (below >= lowest && with(below).empty()) --below;
-      while (above <= highest && with(above).empty()) ++above;
-      if (below >= lowest) nodes.insert(below);
-      if (above <= highest) nodes.insert(above);
-    }
-    std::vector<std::string> texts;
-    for (const int n : nodes) texts.push_back(with(n));
-    if (!own && ranks <= 1024)
-      texts.push_back(
-          fmt::format("--gpus-per-node {} --nodes {}", largest_divisor(ranks), ranks / largest_divisor(ranks)));
-    return texts;
-  }
-
-  // The largest number of ranks per node, at most its GPUs, that fills every node.
-  std::int64_t largest_divisor(std::int64_t ranks) const {
-    std::int64_t best = 1;
-    for (const std::int64_t divisor : divisors(ranks))
-      if (divisor <= allocation.gpus_per_node) best = std::max(best, divisor);
-    return best;
-  }
-};
+  std::vector<std::string> texts;
+  for (const int n : nodes) texts.push_back(with(n));
+  if (own || ranks > 1024) return texts;
+  std::int64_t per_node = 1;  // the largest number of ranks, at most its GPUs, that fills every node
+  for (const std::int64_t divisor : divisors(ranks))
+    if (divisor <= allocation.gpus_per_node) per_node = std::max(per_node, divisor);
+  texts.push_back(fmt::format("--gpus-per-node {} --nodes {}", per_node, ranks / per_node));
+  return texts;
+}
 
 std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e9); }
 
@@ -166,36 +153,12 @@ std::vector<std::vector<std::string>> rows_of(const std::string& text) {
   return rows;
 }
 
-// The count in "gpu:8", "gpu:h100:8(S:0-1),nvme:1"; 0 if there are none.
-int gpus_in(const std::string& resources) {
-  int gpus = 0;
-  for (const std::string& resource : split(resources, ',')) {
-    const std::vector<std::string> parts = split(resource.substr(0, resource.find('(')), ':');
-    if (parts[0] == "gpu") gpus += parse_int(parts.back()).value_or(0);
-  }
-  return gpus;
-}
-
 // What a program prints, as its parts; nothing if it is missing or fails.
 template <class Part>
 std::optional<std::vector<Part>> answer_of(const std::vector<std::string>& command,
                                            std::vector<Part> (*parse)(const std::string& text)) {
   const auto answer = output_of(command);
   return answer && answer->exit_code == 0 ? std::optional(parse(answer->out)) : std::nullopt;
-}
-
-// Most lines are "Key=value Key=value"; a path has its own line and may contain blanks.
-std::map<std::string, std::string> fields_of(const std::string& text) {
-  std::map<std::string, std::string> fields;
-  for (const std::string& line : split(text, '\n')) {
-    const std::string content = line.substr(std::min(line.find_first_not_of(' '), line.size()));
-    const bool is_path = content.starts_with("StdOut=") || content.starts_with("WorkDir=");
-    for (const std::string& item : is_path ? std::vector{content} : split(content, ' ')) {
-      const std::size_t equals = item.find('=');
-      if (equals != std::string::npos) fields.emplace(item.substr(0, equals), item.substr(equals + 1));
-    }
-  }
-  return fields;
 }
 
 std::optional<JobRecord> ask_sacct(const std::string& id) {
@@ -211,16 +174,6 @@ std::optional<JobRecord> ask_sacct(const std::string& id) {
                    .time_limit = row[4],
                    .nodes = row[5],
                    .exit_code = row[6]};
-}
-
-std::string log_in(const std::string& folder, const std::string& id) {
-  std::error_code ignored;
-  const std::string end = "_" + id + ".log";
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.size() > end.size() && name.ends_with(end)) return entry.path().string();
-  }
-  return "";
 }
 
 constexpr std::int64_t kTailBytes = 1 << 18;
@@ -287,10 +240,9 @@ void check_nodes(const TopologyConfig& topology, const Workload& workload, const
   const std::int64_t ranks = world_size_of(topology);
   if (ranks == allocation.gpus()) return;
   const bool fits_one_node = allocation.nodes == 1 && ranks < allocation.gpus();  // wasteful, but it runs
-  const NodesThatFit fits{topology, workload, allocation};
   (fits_one_node ? preflight.warnings : preflight.problems)
       .push_back({fmt::format("the recipe has {}, but {}", counted(ranks, "rank"), in_words(allocation)), "--nodes",
-                  use_one_of(fits.choices())});
+                  use_one_of(nodes_that_fit(topology, workload, allocation))});
 }
 
 void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight) {
@@ -318,13 +270,13 @@ void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Prefl
                      flags.cp, flags.pp, gpus % replica ? "" : fmt::format(" with ep={}", flags.ep)),
          "--nodes", nearest_nodes(unit)});
   } else if (flags.micro_batch && flags.global_batch) {
-    const std::int64_t lanes = gpus / replica * *flags.micro_batch;
-    if (*flags.global_batch % lanes == 0) return;
+    const std::int64_t at_once = gpus / replica * *flags.micro_batch;
+    if (*flags.global_batch % at_once == 0) return;
     preflight.problems.push_back(
         {fmt::format("global batch {} is not a multiple of dp {} x micro batch {} on {}", *flags.global_batch,
                      gpus / replica, *flags.micro_batch, counted(gpus, "GPU")),
          "--global-batch-size",
-         fmt::format("use {} or another multiple of {}", (*flags.global_batch / lanes + 1) * lanes, lanes)});
+         fmt::format("use {} or another multiple of {}", (*flags.global_batch / at_once + 1) * at_once, at_once)});
   }
 }
 
@@ -413,8 +365,14 @@ std::vector<Partition> parse_partitions(const std::string& text) {
     if (partitions.empty() || partitions.back().name != name)
       partitions.push_back(
           {.name = name, .up = row[1] == "up", .time_limit = parse_wall_time(row[2]), .is_default = is_default});
-    partitions.back().nodes += parse_int(row[3]).value_or(0);
-    partitions.back().gpus_per_node = std::max(partitions.back().gpus_per_node, gpus_in(row[4]));
+    Partition& partition = partitions.back();
+    partition.nodes += parse_int(row[3]).value_or(0);
+    int gpus = 0;  // the count in "gpu:8", "gpu:h100:8(S:0-1),nvme:1"
+    for (const std::string& resource : split(row[4], ',')) {
+      const std::vector<std::string> parts = split(resource.substr(0, resource.find('(')), ':');
+      if (parts[0] == "gpu") gpus += parse_int(parts.back()).value_or(0);
+    }
+    partition.gpus_per_node = std::max(partition.gpus_per_node, gpus);
   }
   return partitions;
 }
@@ -466,7 +424,15 @@ bool is_waiting(const JobRecord& job) {
 bool is_running(const JobRecord& job) { return job.state == "RUNNING" || job.state == "COMPLETING"; }
 
 JobRecord parse_job(const std::string& text) {
-  std::map<std::string, std::string> fields = fields_of(text);
+  // Most lines are "Key=value Key=value"; a path has its own line and may contain blanks.
+  std::map<std::string, std::string> fields;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string content = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    const bool is_path = content.starts_with("StdOut=") || content.starts_with("WorkDir=");
+    for (const std::string& item : is_path ? std::vector{content} : split(content, ' '))
+      if (const std::size_t equals = item.find('='); equals != std::string::npos)
+        fields.emplace(item.substr(0, equals), item.substr(equals + 1));
+  }
   JobRecord job;
   job.id = fields["JobId"];
   job.name = fields["JobName"];
@@ -482,12 +448,17 @@ JobRecord parse_job(const std::string& text) {
 }
 
 JobRecord find_job(const std::string& id, const std::string& log_dir) {
-  if (id.empty() || !std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) || c == '_'; }))
+  if (id.empty() || !std::ranges::all_of(id, [](unsigned char c) { return std::isdigit(c) || c == '_'; }))
     throw ConfigError({fmt::format("'{}' is not a job id", id), "command line", "squeue --me lists your jobs"});
   auto job = ask_slurm(id);
   const bool answers = job.has_value();
   if (!job || job->state.empty()) job = ask_sacct(id);
-  const std::string log = log_in(log_dir, id);
+  std::string log;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(log_dir, ignored)) {
+    const std::string name = entry.path().filename().string(), end = "_" + id + ".log";
+    if (log.empty() && name.size() > end.size() && name.ends_with(end)) log = entry.path().string();
+  }
   if (!job && log.empty())
     throw ConfigError({fmt::format("job {} was not found: Slurm {}, and '{}' has no *_{}.log", id,
                                    answers ? "does not know it" : "does not answer", log_dir, id),

@@ -16,19 +16,6 @@ namespace {
 
 bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)); }
 
-std::optional<std::string> variable_in(std::string_view text) {
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string_view setting = *entry;
-    const std::size_t equals = setting.find('=');
-    if (equals == setting.npos || !names_a_secret(setting.substr(0, equals))) continue;
-    const std::string_view value = setting.substr(equals + 1);
-    // A file name is not a secret, and short values occur in many texts by chance.
-    if (value.size() >= 8 && value[0] != '/' && text.find(value) != text.npos)
-      return std::string(setting.substr(0, equals));
-  }
-  return std::nullopt;
-}
-
 struct TokenShape {
   const char* what;
   std::string_view prefix;
@@ -43,22 +30,10 @@ bool has_token(std::string_view text, const TokenShape& shape) {
     std::size_t end = at + shape.prefix.size();
     while (end < text.size() && (is_alnum(text[end]) || shape.marks.find(text[end]) != shape.marks.npos)) ++end;
     const std::string_view rest = text.substr(at + shape.prefix.size(), end - at - shape.prefix.size());
-    const bool has_digit = std::any_of(rest.begin(), rest.end(), [](unsigned char c) { return std::isdigit(c); });
+    const bool has_digit = std::ranges::any_of(rest, [](unsigned char c) { return std::isdigit(c); });
     if (rest.size() >= shape.length && (shape.marks.empty() || has_digit)) return true;
   }
   return false;
-}
-
-std::optional<std::string> token_in(std::string_view text) {
-  static constexpr TokenShape shapes[] = {
-      {"a Hugging Face token", "hf_", 20, ""},  {"a GitHub token", "ghp_", 20, ""},
-      {"a GitHub token", "gho_", 20, ""},       {"a GitHub token", "ghs_", 20, ""},
-      {"a GitHub token", "ghu_", 20, ""},       {"a GitHub token", "github_pat_", 20, "_"},
-      {"an API key (sk-...)", "sk-", 20, "-_"}, {"a GitLab token", "glpat-", 16, "-_"},
-      {"a Slack token", "xox", 12, "-"},        {"an AWS key", "AKIA", 16, ""}};
-  for (const TokenShape& shape : shapes)
-    if (has_token(text, shape)) return shape.what;
-  return std::nullopt;
 }
 
 // "hf_token" for --model.hf-token
@@ -114,22 +89,10 @@ void refuse_options(const ShellCommand& command) {
   }
 }
 
-void refuse_variables(const ShellCommand& command) {
-  for (const auto* part : {&command.assignments, &command.words})
-    for (const ShellWord& word : *part) {
-      const std::size_t equals = word.head.find('=');
-      const std::string name = word.head.substr(0, equals);
-      if (equals == std::string::npos || !is_identifier(name) || !names_a_secret(name)) continue;
-      if (word.head.size() == equals + 1) continue;  // empty, or from another variable
-      throw ConfigError({fmt::format("the command contains the value of {}", name), "the command",
-                         fmt::format("export {0} in your shell, leave it out here and give --secret {0}", name)});
-    }
-}
-
 bool is_safe(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; }
 
 bool has_control_character(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
+  return std::ranges::any_of(text, [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
 }
 
 // Options that the script sets itself, and what to use instead.
@@ -158,12 +121,6 @@ constexpr Taken kTaken[] = {
 bool is_option(std::string_view option, std::string_view name) {
   if (name.empty() || !option.starts_with(name)) return false;
   return option.size() == name.size() || name.size() == 2 || option[name.size()] == '=' || option[name.size()] == ' ';
-}
-
-// A short option of sbatch or srun that needs a value but has none.
-bool needs_value(std::string_view option) {
-  const std::string_view name = option.substr(0, option.find_last_not_of(' ') + 1);
-  return name.size() == 2 && std::string_view("ABCDGJLMNSTWcdeimnopqrtwx").find(name[1]) != std::string_view::npos;
 }
 
 class Checks {
@@ -287,7 +244,10 @@ class Checks {
     const auto secret = secret_in(option);
     refuse_if(secret.has_value(), fmt::format("{} contains {}", option.substr(0, name_end), secret.value_or("")), where,
               secret_fix("NAME"));
-    if (refuse_if(needs_value(option), fmt::format("{} has no value", option), where,
+    constexpr std::string_view kWithValue = "ABCDGJLMNSTWcdeimnopqrtwx";  // short options of sbatch and srun
+    const std::string_view name = std::string_view(option).substr(0, option.find_last_not_of(' ') + 1);
+    const bool needs_value = name.size() == 2 && kWithValue.find(name[1]) != kWithValue.npos;
+    if (refuse_if(needs_value, fmt::format("{} has no value", option), where,
                   fmt::format("write both as one word, e.g. {} '{}VALUE'", where, option)))
       return;
     const auto* taken = std::ranges::find_if(kTaken, [&](const Taken& each) {
@@ -325,13 +285,36 @@ bool names_a_secret(std::string_view variable) {
 }
 
 std::optional<std::string> secret_in(std::string_view text) {
-  if (const auto name = variable_in(text)) return "the value of your " + *name;
-  return token_in(text);
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view setting = *entry;
+    const std::size_t equals = setting.find('=');
+    if (equals == setting.npos || !names_a_secret(setting.substr(0, equals))) continue;
+    const std::string_view value = setting.substr(equals + 1);
+    // A file name is not a secret, and short values occur in many texts by chance.
+    if (value.size() >= 8 && value[0] != '/' && text.find(value) != text.npos)
+      return fmt::format("the value of your {}", setting.substr(0, equals));
+  }
+  static constexpr TokenShape shapes[] = {
+      {"a Hugging Face token", "hf_", 20, ""},  {"a GitHub token", "ghp_", 20, ""},
+      {"a GitHub token", "gho_", 20, ""},       {"a GitHub token", "ghs_", 20, ""},
+      {"a GitHub token", "ghu_", 20, ""},       {"a GitHub token", "github_pat_", 20, "_"},
+      {"an API key (sk-...)", "sk-", 20, "-_"}, {"a GitLab token", "glpat-", 16, "-_"},
+      {"a Slack token", "xox", 12, "-"},        {"an AWS key", "AKIA", 16, ""}};
+  const auto* found = std::ranges::find_if(shapes, [&](const TokenShape& shape) { return has_token(text, shape); });
+  return found == std::end(shapes) ? std::nullopt : std::optional<std::string>(found->what);
 }
 
 void refuse_secrets(std::string_view text) {
   for (const ShellCommand& command : simple_commands(text)) {
-    refuse_variables(command);
+    for (const auto* part : {&command.assignments, &command.words})
+      for (const ShellWord& word : *part) {
+        const std::size_t equals = word.head.find('=');
+        const std::string name = word.head.substr(0, equals);
+        if (equals == std::string::npos || !is_identifier(name) || !names_a_secret(name)) continue;
+        if (word.head.size() == equals + 1) continue;  // empty, or from another variable
+        throw ConfigError({fmt::format("the command contains the value of {}", name), "the command",
+                           fmt::format("export {0} in your shell, leave it out here and give --secret {0}", name)});
+      }
     refuse_options(command);
   }
   if (const auto secret = secret_in(text))
@@ -361,8 +344,8 @@ std::vector<Problem> validate(const SlurmOptions& options) { return Checks(optio
 
 std::string safe_job_name(std::string_view name) {
   std::string safe(name);
-  std::replace_if(
-      safe.begin(), safe.end(), [](char c) { return !is_safe(c); }, '-');
+  std::ranges::replace_if(
+      safe, [](char c) { return !is_safe(c); }, '-');
   return safe.empty() ? "job" : safe;
 }
 

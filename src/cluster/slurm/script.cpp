@@ -40,50 +40,30 @@ void check_ranks(const SlurmOptions& options, const RankCommand& command) {
                        "--nodes", "leave --nnodes out of the command: the script sets it"});
 }
 
-// Megatron-LM's scripts import the copy of Megatron-LM that projects keep in 3rdparty/.
-std::string megatron_path(const SlurmOptions& options, const RankCommand& command) {
-  const fs::path megatron = fs::path(options.workdir) / "3rdparty" / "Megatron-LM";
-  std::error_code ignored;
-  if (!fs::path(command.script).filename().string().starts_with("pretrain_") || !fs::is_directory(megatron, ignored))
-    return "";
-  return fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
-}
-
-bool is_script_that_calls_torchrun(const fs::path& file, bool read_by_shell) {
-  constexpr std::uintmax_t kLongestScript = 1 << 20;
-  std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored) || fs::file_size(file, ignored) > kLongestScript) return false;
-  std::ifstream stream(file);
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
-  const bool is_script =
-      read_by_shell || file.extension() == ".sh" || file.extension() == ".bash" || text.starts_with("#!");
-  return is_script && calls_torchrun(text);
-}
-
 // Every rank would run the script and so call torchrun.
 void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string& text) {
+  constexpr std::uintmax_t kLongestScript = 1 << 20;
+  std::error_code ignored;
   for (const ShellCommand& command : simple_commands(text)) {
     bool read_by_shell = false;
     for (const ShellWord& word : command.words) {
       const std::string name = word.value.value_or(""), program = base_name(word);
-      if (!name.empty() && !name.ends_with(".py") &&
-          is_script_that_calls_torchrun(fs::path(options.workdir) / name, read_by_shell))
+      const fs::path file = fs::path(options.workdir) / name;
+      std::string script;
+      if (!name.empty() && !name.ends_with(".py") && fs::is_regular_file(file, ignored) &&
+          fs::file_size(file, ignored) <= kLongestScript) {
+        std::ifstream stream(file);
+        script.assign(std::istreambuf_iterator<char>(stream), {});
+      }
+      const bool is_script =
+          read_by_shell || file.extension() == ".sh" || file.extension() == ".bash" || script.starts_with("#!");
+      if (is_script && calls_torchrun(script))
         throw ConfigError(
             {fmt::format("'{}' calls torchrun itself: every rank would start a torchrun", name), "the command",
              fmt::format("give --command-file {} instead, so that its torchrun can be replaced", shell_quoted(name))});
       read_by_shell |= program == "bash" || program == "sh" || program == "source" || program == ".";
     }
   }
-}
-
-void check_text(const SlurmOptions& options, const std::string& text) {
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
-    throw ConfigError({"there is no command", "command line", "give a recipe, or a command after --"});
-  if (text.find("\r\n") != std::string::npos)
-    throw ConfigError({"the command has Windows line endings, which bash treats as part of the words", "the command",
-                       "convert it with dos2unix"});
-  refuse_secrets(text);
-  refuse_scripts_with_torchrun(options, text);
 }
 
 // --- the building blocks of a script --------------------------------------------------------------------------------
@@ -95,14 +75,6 @@ std::string replaced(std::string text, char c, std::string_view by) {
 // For a line #SBATCH --option=value: sbatch reads quotes and backslashes in its lines much as a shell does.
 std::string sbatch_quoted(const std::string& value) {
   return shell_quoted(value) == value ? value : '"' + replaced(replaced(value, '\\', "\\\\"), '"', "\\\"") + '"';
-}
-
-// --name=value, --name value or -nvalue, for such a line.
-std::string sbatch_option(const std::string& option) {
-  const std::size_t name_end =
-      option.starts_with("--") ? option.find_first_of("= ") : std::min<std::size_t>(option.find(' '), 1);
-  if (name_end == std::string::npos || name_end + 1 >= option.size()) return option;
-  return option.substr(0, name_end + 1) + sbatch_quoted(option.substr(name_end + 1));
 }
 
 std::string lines_of(const Texts& texts, const std::string& before) {
@@ -256,7 +228,11 @@ class Script {
                      "--output=" + sbatch_quoted(replaced(log_stem(o_), '%', "%%") + "%j.log"), "--open-mode=append"});
     if (o_.requeue) options.push_back(requeues_ ? "--requeue" : "--no-requeue");
     if (gets_signal_) options.push_back(fmt::format("--signal=B:USR1@{}", checked_stop_lead()));
-    for (const std::string& option : o_.sbatch) options.push_back(sbatch_option(option));
+    for (const std::string& option : o_.sbatch) {  // --name=value, --name value or -nvalue
+      const std::size_t name_end = option.starts_with("--") ? option.find_first_of("= ") : 1;
+      const std::size_t value = std::min(name_end, option.size() - 1) + 1;
+      options.push_back(option.substr(0, value) + (value < option.size() ? sbatch_quoted(option.substr(value)) : ""));
+    }
     return "#\n" + lines_of(options, "#SBATCH ");
   }
 
@@ -438,7 +414,13 @@ std::string interactive_commands(const SlurmOptions& given) {
 }
 
 SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
-  check_text(options, text);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw ConfigError({"there is no command", "command line", "give a recipe, or a command after --"});
+  if (text.find("\r\n") != std::string::npos)
+    throw ConfigError({"the command has Windows line endings, which bash treats as part of the words", "the command",
+                       "convert it with dos2unix"});
+  refuse_secrets(text);
+  refuse_scripts_with_torchrun(options, text);
   SlurmJob job;
   job.sets_rank_variables = sets_rank_variables(text);
   const auto rewritten = [&](int ranks) {
@@ -455,7 +437,13 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
   job.had_torchrun = command.had_torchrun;
   job.exports = exports_for_gpus();
   append(job.exports, {"NVTE_ALLOW_NONDETERMINISTIC_ALGO=1", "PYTHONUNBUFFERED=1"});
-  job.prelude = megatron_path(options, command) + (command.has_pipe ? kPipesFail : "");
+  // Megatron-LM's scripts import the copy of Megatron-LM that projects keep in 3rdparty/.
+  const fs::path megatron = fs::path(options.workdir) / "3rdparty" / "Megatron-LM";
+  std::error_code ignored;
+  if (fs::path(command.script).filename().string().starts_with("pretrain_") && fs::is_directory(megatron, ignored))
+    job.prelude =
+        fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
+  if (command.has_pipe) job.prelude += kPipesFail;
   if (!command.uv_sync.empty()) job.first_phase = job.repeated = command.uv_sync + "\n";
   if (!command.left_out.empty())
     job.notes.push_back(fmt::format("torchrun is not used here, so these options of it have no effect: {}",

@@ -29,10 +29,6 @@ struct StateTensor : KeyedTensor {
 std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<StoredSet>& sets,
                                      const ShardWriters* writers);
 
-// The keys of Megatron's `_extra_state` objects that this rank writes for its parameters.
-std::vector<std::string> own_extra_states(const MimoModel& model, const std::vector<StoredSet>& sets,
-                                          const ShardWriters& writers);
-
 // How optimizer state is stored. FullyReshardable stores it parameter by parameter, so that any layout can load it.
 // ByBucket stores the buffers as they are in memory, for the same split of the model (dp may change).
 enum class OptimizerFormat { FullyReshardable, ByBucket };
@@ -71,9 +67,7 @@ class CheckpointSaver {
   std::vector<KeyedTensor> own_tensors() const;
   std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, std::int64_t seed) const;
   void wait_for_all(const std::string& what);
-  void begin(std::int64_t iteration);
   void remove_old();
-  void say_saved(std::int64_t iteration, const Saved& saved);
 
   const CheckpointConfig config_;
   Training& training_;

@@ -72,16 +72,6 @@ bool loads_in_place(const CheckpointConfig& config) {
   return load == save || (load.parent_path() == save && iteration_of(load.filename().string()));
 }
 
-std::string way_to_go_on(const CheckpointConfig& config) {
-  std::vector<std::string> without;
-  if (config.finetune) without.push_back("--finetune");
-  if (!config.load_nemotron.empty()) without.push_back("--load-nemotron-checkpoint");
-  if (!config.load_vision_from.empty()) without.push_back("--load-vision-from");
-  const std::string with = loads_in_place(config) ? "" : fmt::format(" with --load {}", config.save);
-  if (without.empty()) return "resume from them" + with;
-  return fmt::format("resume from them{}{} without {}", with, with.empty() ? "" : " and", fmt::join(without, " and "));
-}
-
 }  // namespace
 
 bool is_same_folder(const std::string& a, const std::string& b) { return folder_of(a) == folder_of(b); }
@@ -97,12 +87,19 @@ void check_save_folder(const CheckpointConfig& config) {
   if (config.save.empty() || config.overwrite || resumes_in_place(config)) return;
   const std::vector<std::int64_t> iterations = iterations_in(config.save);
   if (iterations.empty()) return;
+  const std::string with = loads_in_place(config) ? "" : fmt::format(" with --load {}", config.save);
+  std::string without;
+  for (const auto& [is_given, flag] : {std::pair(config.finetune, "--finetune"),
+                                       {!config.load_nemotron.empty(), "--load-nemotron-checkpoint"},
+                                       {!config.load_vision_from.empty(), "--load-vision-from"}})
+    if (is_given) without += fmt::format(" {} {}", without.empty() ? "without" : "and", flag);
   throw ConfigError(
       {fmt::format("'{}' has the checkpoints of another run, up to iteration {}, but this run does not resume from it",
                    config.save, iterations.back()),
        kSaveKey,
-       way_to_go_on(config) +
-           ", or save to another folder, or let this run replace them with --overwrite-checkpoints"});
+       fmt::format("resume from them{}{}{}, or save to another folder, or let this run replace them with "
+                   "--overwrite-checkpoints",
+                   with, with.empty() || without.empty() ? "" : " and", without)});
 }
 
 }  // namespace braid

@@ -12,33 +12,12 @@
 namespace braid {
 namespace {
 
-PickleValue scheduler_state(const LrSchedule& schedule) {
-  std::vector<std::pair<std::string, PickleValue>> items;
-  for (const auto& [key, value] : state_dict(schedule))
-    items.emplace_back(key, std::visit([](const auto& v) { return pickle(v); }, value));
-  return pickle_dict(std::move(items));
-}
-
 std::optional<std::int64_t> integer(const PickleValue& value) { return value_of<std::int64_t>(value); }
 
 // The integer of this key in the first item of a list.
 std::optional<std::int64_t> integer_of_first(const PickleValue& list, const char* key) {
   const auto* items = as<PickleList>(list);
   return items && !items->items.empty() ? integer(find(items->items.front(), key)) : std::nullopt;
-}
-
-PickleValue to_list(const std::vector<std::string>& texts) {
-  std::vector<PickleValue> items;
-  for (const std::string& text : texts) items.push_back(pickle(text));
-  return pickle_list(std::move(items));
-}
-
-std::vector<std::string> texts_of(const PickleValue& value) {
-  std::vector<std::string> texts;
-  if (const auto* list = as<PickleList>(value))
-    for (const PickleValue& item : list->items)
-      if (const auto* text = as<std::string>(item)) texts.push_back(*text);
-  return texts;
 }
 
 std::optional<int> small_integer(const PickleValue& value) {
@@ -52,20 +31,6 @@ std::optional<double> number(const PickleValue& value) {
   return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
 }
 
-ScheduleState parse_scheduler(const PickleValue& stored) {
-  ScheduleState state;
-  const auto* entries = as<PickleDict>(stored);
-  if (!entries) return state;
-  for (const auto& [name, value] : entries->items) {
-    const auto* key = as<std::string>(name);
-    if (!key) continue;
-    if (const auto* whole = as<std::int64_t>(value)) state.emplace_back(*key, *whole);
-    if (const auto* real = as<double>(value)) state.emplace_back(*key, *real);
-    if (const auto* text = as<std::string>(value)) state.emplace_back(*key, *text);
-  }
-  return state;
-}
-
 // The values come from a file and may be of any type.
 std::string text_of(const StateValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return in_quotes(*text);
@@ -76,15 +41,20 @@ std::string text_of(const StateValue& value) {
 
 PickleValue to_pickle(const CommonState& state) {
   const RunPosition& position = state.position;
+  std::vector<PickleValue> data_positions;
+  for (const std::string& of_lane : state.data_positions) data_positions.push_back(pickle(of_lane));
+  std::vector<std::pair<std::string, PickleValue>> scheduler;
+  for (const auto& [key, value] : state_dict(state.schedule))
+    scheduler.emplace_back(key, std::visit([](const auto& v) { return pickle(v); }, value));
   return pickle_dict(
       {{"args", pickle_dict({{"iteration", pickle(position.iteration)},
                              {"consumed_train_samples", pickle(position.consumed_samples)},
                              {"world_size", pickle(state.world_size)},
                              {"recipe", pickle(state.recipe)},
-                             {"data_positions", to_list(state.data_positions)}})},
+                             {"data_positions", pickle_list(std::move(data_positions))}})},
        {"checkpoint_version", pickle(3.0)},
        {"iteration", pickle(position.iteration)},
-       {"opt_param_scheduler", scheduler_state(state.schedule)},
+       {"opt_param_scheduler", pickle_dict(std::move(scheduler))},
        {"content_metadata", pickle_dict({{"distrib_optim_sharding_type",
                                           pickle(state.fully_reshardable ? "fully_reshardable" : "dp_reshardable")},
                                          {"chained_optim_avoid_prefix", pickle(true)},
@@ -95,7 +65,14 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   const auto iteration = integer(find(common, "iteration"));
   if (!iteration) throw DataError(fmt::format("{} does not contain an iteration number", file));
   StoredRun run = {.position = {.iteration = *iteration}};
-  run.scheduler = parse_scheduler(find(common, "opt_param_scheduler"));
+  if (const auto* scheduler = as<PickleDict>(find(common, "opt_param_scheduler")))
+    for (const auto& [name, value] : scheduler->items) {
+      const auto* key = as<std::string>(name);
+      if (!key) continue;
+      if (const auto* whole = as<std::int64_t>(value)) run.scheduler.emplace_back(*key, *whole);
+      if (const auto* real = as<double>(value)) run.scheduler.emplace_back(*key, *real);
+      if (const auto* text = as<std::string>(value)) run.scheduler.emplace_back(*key, *text);
+    }
   const PickleValue args = find(common, "args");
   const auto consumed = integer(find(args, "consumed_train_samples"));
   // Some trainers store no sample count; the scheduler's step count is in samples too.
@@ -104,7 +81,9 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
     throw DataError(fmt::format("{}: iteration {} after {} samples is invalid", file, run.position.iteration,
                                 run.position.consumed_samples));
   run.recipe = value_of<std::string>(find(args, "recipe")).value_or("");
-  run.data_positions = texts_of(find(args, "data_positions"));
+  if (const auto* positions = as<PickleList>(find(args, "data_positions")))
+    for (const PickleValue& item : positions->items)
+      if (const auto* of_lane = as<std::string>(item)) run.data_positions.push_back(*of_lane);
   return run;
 }
 

@@ -11,7 +11,6 @@
 #include "optim/optimizer_config.h"
 #include "plan/topology.h"
 #include "run/resume/checkpoint_config.h"
-#include "run/resume/common_state.h"
 #include "run/resume/stored_sets.h"
 
 namespace braid {

@@ -22,13 +22,6 @@ using Say = std::function<void(const std::string& text)>;
 
 // --- the iteration of a folder from which a run resumes, the same on all ranks
 
-// Waits briefly: on a shared file system some ranks see a folder later than others.
-void wait_for_folder(const std::string& folder) {
-  constexpr int kTries = 50;
-  constexpr std::chrono::milliseconds kPause(200);
-  for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i) std::this_thread::sleep_for(kPause);
-}
-
 // The largest number of any rank; empty if none has one. Collective.
 std::optional<std::int64_t> largest(const std::optional<std::int64_t>& own, World& world) {
   const double most = reduced({static_cast<double>(own.value_or(-1))}, Reduce::Max, world)[0];
@@ -55,8 +48,12 @@ std::optional<std::int64_t> agreed_iteration(const std::string& root, bool falls
   }
   named = largest(named, world);
   if (named) {
-    wait_for_folder(iteration_folder(root, *named));
-    if (!falls_back && !std::filesystem::exists(iteration_folder(root, *named))) latest_iteration(root);  // throws
+    // Waits briefly: on a shared file system some ranks see a folder later than others.
+    constexpr int kTries = 50;
+    const std::string folder = iteration_folder(root, *named);
+    for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (!falls_back && !std::filesystem::exists(folder)) latest_iteration(root);  // throws
   }
   if (named || !falls_back) return named;
   const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
@@ -213,7 +210,7 @@ class Load {
     const std::string fix =
         "was it saved without the optimizer, with other modules frozen, or by bucket with other buckets or in another "
         "layout (tp, pp, vpp, ep)? load only the weights with --no-load-optim or --finetune";
-    const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
+    const bool by_bucket = std::ranges::any_of(sets_, [&](const StoredSet& set) {
       return has_key_with(checkpoint_->metadata(), set.branch + "optimizer.distributed.") ||
              has_key_with(checkpoint_->metadata(), set.branch + "chained_0.optimizer.distributed.");
     });
@@ -253,11 +250,8 @@ class Load {
       const PickleValue groups = find_object(*checkpoint_, where + "param_groups/");
       trained.optimizer->set_steps(steps_of(groups).value_or(stored.position.iteration));
     }
-    if (training_.loss_scale().dynamic()) resume_loss_scale();
-  }
-
-  // All ranks have the same loss scale, including ranks on which nothing trains.
-  void resume_loss_scale() {
+    if (!training_.loss_scale().dynamic()) return;
+    // All ranks have the same loss scale, including ranks on which nothing trains.
     for (const StoredSet& set : sets_) {
       const PickleValue scale =
           find_object(*checkpoint_, fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
@@ -270,7 +264,7 @@ class Load {
     const std::vector<bool> own = checkpoint_->checked();
     if (own.empty()) return;
     at::Tensor read = at::empty({static_cast<std::int64_t>(own.size())}, at::kByte);
-    std::copy(own.begin(), own.end(), read.mutable_data_ptr<std::uint8_t>());
+    std::ranges::copy(own, read.mutable_data_ptr<std::uint8_t>());
     read = read.to(world_.device());
     world_.everyone().all_reduce(read, Reduce::Max);
     read = read.cpu();
@@ -319,24 +313,19 @@ LoadedRun resume_newest(const CheckpointConfig& config, Training& training, Worl
   }
 }
 
-// Refuses, before anything is read, modules that Nemotron's naming or the topology lacks.
-void check_sets(const CheckpointConfig& config, const MimoModel& model) {
-  const std::vector<StoredSet> sets = stored_sets(model.provider(), model.topology(), KeyScheme::Nemotron);
-  if (!config.load_nemotron.empty() && sets.size() != stored_sets(model.provider(), model.topology()).size())
-    throw ConfigError({"Nemotron checkpoints have no audio encoders", "checkpoint.load_nemotron",
-                       "leave the module out of the topology, or load only the vision encoder: --load-vision-from"});
-  const bool has_encoder = std::ranges::any_of(sets, is_encoder);
-  if (!config.load_vision_from.empty() && !has_encoder)
-    throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
-}
-
 }  // namespace
 
 std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
                                          const Say& say) {
-  if (!config.load_nemotron.empty() || !config.load_vision_from.empty()) {
-    check_sets(config, training.model());
-    const bool all = !config.load_nemotron.empty();
+  if (const bool all = !config.load_nemotron.empty(); all || !config.load_vision_from.empty()) {
+    // Refuses, before anything is read, modules that Nemotron's naming or the topology lacks.
+    const MimoModel& model = training.model();
+    const std::vector<StoredSet> sets = stored_sets(model.provider(), model.topology(), KeyScheme::Nemotron);
+    if (all && sets.size() != stored_sets(model.provider(), model.topology()).size())
+      throw ConfigError({"Nemotron checkpoints have no audio encoders", "checkpoint.load_nemotron",
+                         "leave the module out of the topology, or load only the vision encoder: --load-vision-from"});
+    if (!all && std::ranges::none_of(sets, is_encoder))
+      throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
     Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
     return LoadedRun{.missing_sets = load.take_weights([&](const StoredSet& set) { return all || is_encoder(set); })};
   }

@@ -28,8 +28,6 @@ const char* python_name(at::ScalarType dtype) {
   return dtype == at::kDouble ? "float64" : dtype == at::kFloat ? "float32" : "bfloat16";
 }
 
-bool is_sharded(const ModuleOptimizer& optimizer) { return optimizer.parts().front()->gradients().sharded(); }
-
 struct Moment {
   const char* name;
   at::Tensor value;
@@ -55,25 +53,21 @@ void add_by_parameter(const Training::Trained& trained, const StoredSet& set,
   }
 }
 
-// The index of this rank's data-parallel group among those of its module.
-int model_part(const Module& module, int rank, bool expert) {
-  const int pp = module.dense.coord(rank, "pp");
-  const ShardCoordinates coordinates = shard_coordinates(module, rank);
-  return expert ? coordinates.expt_tp + coordinates.expt_tp_size * (coordinates.ep + coordinates.ep_size * pp)
-                : coordinates.tp + coordinates.tp_size * pp;
-}
-
 void add_by_bucket(const Training::Trained& trained, const StoredSet& set, const Module& module, int rank,
                    std::vector<StateTensor>& tensors) {
   const auto& parts = trained.optimizer->parts();
+  const int pp = module.dense.coord(rank, "pp");
+  const ShardCoordinates c = shard_coordinates(module, rank);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const GradientBuffer& buffer = parts[p]->gradients();
     const Parameters::Entry& first = buffer.entry(buffer.layout().slots.front());
     const std::string chained = parts.size() > 1 ? fmt::format("chained_{}.", p) : "";
-    const std::string where = fmt::format(
-        "{}{}optimizer.distributed.dp_group_idx_{}.gbuf_idx_{}.dtype_(torch.{}, torch.{})", set.branch, chained,
-        model_part(module, rank, first.spec.expert), set.name.ends_with(".projector") ? 1 : 0,
-        python_name(first.value.scalar_type()), python_name(buffer.tensor_options().dtype().toScalarType()));
+    // The index of this rank's data-parallel group among those of its module.
+    const int part = first.spec.expert ? c.expt_tp + c.expt_tp_size * (c.ep + c.ep_size * pp) : c.tp + c.tp_size * pp;
+    const std::string where =
+        fmt::format("{}{}optimizer.distributed.dp_group_idx_{}.gbuf_idx_{}.dtype_(torch.{}, torch.{})", set.branch,
+                    chained, part, set.name.ends_with(".projector") ? 1 : 0, python_name(first.value.scalar_type()),
+                    python_name(buffer.tensor_options().dtype().toScalarType()));
     for (const BucketState& state : parts[p]->bucket_state())
       for (const Moment& moment : moments_of(state))
         if (state.range.size() > 0)
@@ -86,17 +80,6 @@ void add_by_bucket(const Training::Trained& trained, const StoredSet& set, const
 }
 
 using Clock = std::chrono::steady_clock;
-
-// Empty if the tracker cannot be read.
-std::optional<std::int64_t> named_latest(const std::string& root) {
-  try {
-    return read_tracker(root);
-  } catch (const DataError&) {
-    return std::nullopt;
-  }
-}
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
 
@@ -116,22 +99,6 @@ std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<S
   return tensors;
 }
 
-std::vector<std::string> own_extra_states(const MimoModel& model, const std::vector<StoredSet>& sets,
-                                          const ShardWriters& writers) {
-  std::vector<std::string> keys;
-  const int rank = model.world().rank();
-  for (const auto& set : model.parameter_sets()) {
-    const std::size_t s = index_of(sets, set->name);
-    const ShardCoordinates& coordinates = set->parameters.coordinates();
-    for (const Parameters::Entry& entry : set->parameters.entries()) {
-      const bool first_of_tp = (entry.spec.expert ? coordinates.expt_tp : coordinates.tp) == 0;
-      if (!first_of_tp || writers.writer(s, index_of(sets[s].specs, entry.spec.name), rank) != rank) continue;
-      for (std::string& key : extra_state_keys(entry.spec, coordinates, sets[s].rule)) keys.push_back(std::move(key));
-    }
-  }
-  return keys;
-}
-
 std::vector<StateTensor> optimizer_state(const Training& training, const std::vector<StoredSet>& sets,
                                          const ShardWriters* writers, OptimizerFormat format) {
   std::vector<StateTensor> tensors;
@@ -146,7 +113,8 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
     const ShardCoordinates coordinates = shard_coordinates(module, rank);
     const auto writes = [&](const ParamSpec& spec) {
       const bool first_replica = spec.tp_dim >= 0 || (spec.expert ? coordinates.expt_tp : coordinates.tp) == 0;
-      if (is_sharded(*trained.optimizer)) return first_replica;  // each range is on exactly one rank of the replicas
+      // Each range of a sharded optimizer is on exactly one rank of the replicas.
+      if (trained.optimizer->parts().front()->gradients().sharded()) return first_replica;
       return writers && writers->writer(s, index_of(sets[s].specs, spec.name), rank) == rank;
     };
     add_by_parameter(trained, sets[s], writes, tensors);
@@ -189,8 +157,18 @@ std::vector<KeyedTensor> CheckpointSaver::own_tensors() const {
 std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(const CommonState& common,
                                                                               std::int64_t seed) const {
   std::vector<std::pair<std::string, PickleValue>> objects;
-  for (std::string& key : own_extra_states(training_.model(), sets_, writers_))
-    objects.emplace_back(std::move(key), pickle_none());
+  // Megatron's `_extra_state` objects of the parameters that this rank writes.
+  for (const auto& set : training_.model().parameter_sets()) {
+    const std::size_t s = index_of(sets_, set->name);
+    const ShardCoordinates& coordinates = set->parameters.coordinates();
+    for (const Parameters::Entry& entry : set->parameters.entries()) {
+      const bool first_of_tp = (entry.spec.expert ? coordinates.expt_tp : coordinates.tp) == 0;
+      const std::size_t param = index_of(sets_[s].specs, entry.spec.name);
+      if (first_of_tp && writers_.writer(s, param, world_.rank()) == world_.rank())
+        for (std::string& key : extra_state_keys(entry.spec, coordinates, sets_[s].rule))
+          objects.emplace_back(std::move(key), pickle_none());
+    }
+  }
   const Topology& topology = training_.model().topology();
   for (const Module* module : topology.modules_of(world_.rank())) {
     const Grid& grid = module->dense;
@@ -219,7 +197,12 @@ std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(co
 
 void CheckpointSaver::resumed_from(std::int64_t iteration) {
   if (!lock_) return;
-  if (named_latest(config_.save) != iteration) name_as_latest(config_.save, iteration);
+  std::optional<std::int64_t> named;
+  try {
+    named = read_tracker(config_.save);
+  } catch (const DataError&) {  // it cannot be read
+  }
+  if (named != iteration) name_as_latest(config_.save, iteration);
   remove_old();
 }
 
@@ -233,20 +216,19 @@ void CheckpointSaver::remove_old() {
   }
 }
 
-void CheckpointSaver::begin(std::int64_t iteration) {
-  lock_->check();
-  remove_old();
-  begin_iteration(config_.save, iteration);
-}
-
 void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
   const auto start = Clock::now();
   const bool waits = job_ && !job_->done();
   wait_for_all("is still being written");
   if (waits && world_.rank() == publisher_)
-    say_(fmt::format("waited {:.1f} s for the previous save", seconds_since(start)));
+    say_(fmt::format("waited {:.1f} s for the previous save",
+                     std::chrono::duration<double>(Clock::now() - start).count()));
   start_ = Clock::now();
-  if (lock_) begin(common.position.iteration);
+  if (lock_) {
+    lock_->check();
+    remove_old();
+    begin_iteration(config_.save, common.position.iteration);
+  }
   world_.everyone().barrier();
   training_.finish_parameters();
   SaveContent content = {.tensors = config_.async ? copied_to_host(own_tensors()) : taken_to_host(own_tensors()),
@@ -265,16 +247,15 @@ void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
 void CheckpointSaver::check() {
   if (!job_ || !job_->done()) return;
   const std::unique_ptr<SaveJob> job = std::move(job_);
-  if (const auto saved = job->result()) say_saved(job->iteration(), *saved);
-}
-
-// From when training stopped for the save until it is on disk or, if synchronous, until training continues.
-void CheckpointSaver::say_saved(std::int64_t iteration, const Saved& saved) {
-  const auto end = config_.async ? saved.at : Clock::now();
+  const auto saved = job->result();
+  if (!saved) return;
+  // From when training stopped for the save until it is on disk or, if synchronous, until training continues.
+  const auto end = config_.async ? saved->at : Clock::now();
   const double seconds = std::chrono::duration<double>(end - start_).count();
-  const auto bytes = static_cast<double>(saved.bytes);
-  say_(fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s){}", iteration, config_.save, readable_bytes(bytes),
-                   seconds, readable_bytes(bytes / seconds), saved.note.empty() ? "" : "; but " + saved.note));
+  const auto bytes = static_cast<double>(saved->bytes);
+  say_(fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s){}", job->iteration(), config_.save,
+                   readable_bytes(bytes), seconds, readable_bytes(bytes / seconds),
+                   saved->note.empty() ? "" : "; but " + saved->note));
 }
 
 void CheckpointSaver::finish() { wait_for_all("is being written"); }

@@ -42,20 +42,6 @@ const char* inner_name(const RadioConfig&) { return "radio_encoder.radio_model."
 const char* inner_name(const ClipConfig&) { return "clip_encoder."; }
 const char* inner_name(const AudioConfig&) { return "audio_encoder."; }
 
-struct Prefixes {
-  std::string encoder, projector;
-};
-
-Prefixes prefixes_of(const EncoderConfig& encoder, KeyScheme scheme) {
-  if (scheme == KeyScheme::Nemotron) return {"vision_model.", "vision_projection."};
-  const std::string submodule = fmt::format("modality_submodules.{}.module.", encoder.name);
-  const char* inner = std::visit([](const auto& config) { return inner_name(config); }, encoder.model);
-  return {submodule + "encoders." + inner, submodule + "input_projections.0."};
-}
-
-// Layers of the hybrid model differ, so they are stored by number, not stacked.
-bool stacks_layers(const LanguageConfig& config) { return !std::holds_alternative<HybridLmConfig>(config); }
-
 StoredSet stored_set(std::string name, int module, std::vector<ParamSpec> specs, std::string prefix, bool stacked) {
   const int layers = stacked ? count_layers(specs) : 0;
   return {std::move(name), module, std::move(specs), {std::move(prefix), layers}};
@@ -88,13 +74,6 @@ std::vector<Shard> shards_of(const ParamSpec& spec, const std::vector<Seat>& sea
   }
   for (Shard& shard : shards) shard.elements = num_elements(spec) / static_cast<std::int64_t>(shards.size());
   return shards;
-}
-
-std::vector<Seat> seats_of(const Module& module) {
-  std::vector<Seat> seats;
-  for (int rank = module.dense.rank_offset(); rank < module.dense.end(); ++rank)
-    seats.push_back({rank, module.dense.coord(rank, "pp"), shard_coordinates(module, rank)});
-  return seats;
 }
 
 }  // namespace
@@ -194,18 +173,25 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
     const Module& module = topology.module(m);
     const int stages = stage_count(module);
     if (!module.is_encoder) {
+      // Layers of the hybrid model differ, so they are stored by number, not stacked.
       sets.push_back(stored_set(module.name, m, declare_parameters(provider.language, stages),
                                 scheme == KeyScheme::Modules ? "language_model.module." : "language_model.",
-                                stacks_layers(provider.language)));
+                                !std::holds_alternative<HybridLmConfig>(provider.language)));
       continue;
     }
     const EncoderConfig& encoder = encoder_named(provider, module.name);
     if (scheme == KeyScheme::Nemotron && std::holds_alternative<AudioConfig>(encoder.model)) continue;
-    const Prefixes prefixes = prefixes_of(encoder, scheme);
-    sets.push_back(stored_set(module.name + ".encoder", m, declare_parameters(encoder.model, stages), prefixes.encoder,
+    const std::string submodule = fmt::format("modality_submodules.{}.module.", encoder.name);
+    std::string of_encoder = "vision_model.", of_projector = "vision_projection.";
+    if (scheme == KeyScheme::Modules) {
+      of_encoder =
+          submodule + "encoders." + std::visit([](const auto& config) { return inner_name(config); }, encoder.model);
+      of_projector = submodule + "input_projections.0.";
+    }
+    sets.push_back(stored_set(module.name + ".encoder", m, declare_parameters(encoder.model, stages), of_encoder,
                               /*stacked=*/true));
     sets.push_back(stored_set(module.name + ".projector", m, declare_parameters(encoder.projector, stages),
-                              prefixes.projector, /*stacked=*/false));
+                              of_projector, /*stacked=*/false));
   }
   for (StoredSet& set : sets) {
     set.branch = branch_of(topology.module(set.module));
@@ -258,7 +244,9 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
   std::vector<Shard> shards;
   for (std::size_t set = 0; set < sets.size(); ++set) {
     const Module& module = topology.module(sets[set].module);
-    const std::vector<Seat> seats = seats_of(module);
+    std::vector<Seat> seats;
+    for (int rank = module.dense.rank_offset(); rank < module.dense.end(); ++rank)
+      seats.push_back({rank, module.dense.coord(rank, "pp"), shard_coordinates(module, rank)});
     writers_[set].resize(sets[set].specs.size());
     for (std::size_t param = 0; param < sets[set].specs.size(); ++param) {
       std::vector<Shard> of_param = shards_of(sets[set].specs[param], seats, module.dense.size_of("pp"));
