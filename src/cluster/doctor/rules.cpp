@@ -12,17 +12,6 @@
 namespace braid {
 namespace {
 
-// What most lines of most logs look like.
-constexpr std::string_view kUsual =
-    " [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time per "
-    "iteration (ms): 639.6 | throughput per GPU (TFLOP/s/GPU): 0.0 | tokens per GPU (tokens/s/GPU): 266.8 | learning "
-    "rate: 2.946396E-03 | global batch size:     8 | lm loss: 5.333568E+00 | seq_load_balancing_loss: 1.015603E+00 | "
-    "loss scale: 1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 | time "
-    "(ms) | language | waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | "
-    "pipeline wait:    43.7 ( 7 %) | reduce:    10.0 ( 2 %) | optimizer: [rank3]: NCCL INFO Channel 12/0 : 1[2] -> "
-    "3[4] [send] via NET/IB/5/GDRDMA Training epoch 0, | reduced_train_loss: | global_step: | validation | loading "
-    "shard sample 4711 of shard 00012 has 3211 tokens step 12 INFO root - epoch model layer batch data";
-
 [[noreturn]] void refuse(const char* file, int line, const std::string& what) {
   throw ConfigError({what, fmt::format("{}:{}", file, line), "the first lines of the file explain its format"});
 }
@@ -230,49 +219,12 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   return std::nullopt;
 }
 
-// Letters are more usual than the sample can show.
-std::vector<int> AnchorScan::weights_of_blocks(std::string_view usual) {
-  constexpr std::string_view kSmall = "abcdefghijklmnopqrstuvwxyz ";
-  std::vector<int> weights(1 << 16, 0);
-  for (const char a : kSmall)
-    for (const char b : kSmall)
-      for (const char c : kSmall) {
-        const char letters[kBlock] = {a, b, c};
-        weights[block_at(letters)] = 1;
-      }
-  for (std::size_t i = 0; i + kBlock <= usual.size(); ++i) weights[block_at(usual.data() + i)] += 10;
-  return weights;
-}
-
-AnchorScan::AnchorScan(std::vector<std::string> anchors, std::string_view usual)
-    : anchors_(std::move(anchors)), shift_(1 << 16, kMostShift), first_((1 << 16) + 1, 0) {
-  const std::vector<int> weights = weights_of_blocks(usual);
-  std::vector<std::uint16_t> last_blocks;
-  for (std::size_t i = 0; i < anchors_.size(); ++i) {
-    const std::string& anchor = anchors_[i];
-    BRAID_CHECK(anchor.size() >= kShortest && anchor.size() < 1000, "'{}' cannot be an anchor", anchor);
-    std::size_t best = 0;
-    int least = std::numeric_limits<int>::max();
-    for (std::size_t begin = 0; begin + kShortest <= anchor.size(); ++begin) {
-      int weight = 0;  // blocks near the end of the window cost the more, since they leave shorter skips
-      for (std::size_t at = 0; at <= kLastBlock; ++at)
-        weight += static_cast<int>(at + 1) * weights[block_at(anchor.data() + begin + at)];
-      if (weight < least) least = weight, best = begin;
-    }
-    const char* const window = anchor.data() + best;
-    for (std::size_t at = 0; at <= kLastBlock; ++at) {
-      std::uint8_t& shift = shift_[block_at(window + at)];
-      shift = std::min(shift, static_cast<std::uint8_t>(kLastBlock - at));
-    }
-    std::uint32_t head;
-    std::memcpy(&head, window, sizeof head);
-    entries_.push_back({head, static_cast<std::uint16_t>(best), static_cast<std::int16_t>(i)});
-    last_blocks.push_back(block_at(window + kLastBlock));
-    ++first_[last_blocks.back() + 1u];
+AnchorScan::AnchorScan(std::vector<std::string> anchors) : anchors_(std::move(anchors)) {
+  for (int number = 0; const std::string& anchor : anchors_) {
+    const std::uint32_t slot = slot_of(anchor.data());
+    may_begin_.set(slot);
+    by_slot_[slot].push_back(number++);
   }
-  std::partial_sum(first_.begin(), first_.end(), first_.begin());
-  std::ranges::stable_sort(entries_, {},
-                           [&](const Entry& e) { return last_blocks[static_cast<std::size_t>(e.anchor)]; });
 }
 
 RuleScan::RuleScan()
@@ -282,8 +234,7 @@ RuleScan::RuleScan()
             std::vector<std::string> anchors;
             for (const Rule& rule : rules_) anchors.push_back(rule.anchor);
             return anchors;
-          }(),
-          kUsual),
+          }()),
       tried_(rules_.size(), 0) {}
 
 const Rule* RuleScan::first_fitting(std::string_view text) {

@@ -3,6 +3,7 @@
 // that a line matches.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace braid {
@@ -112,74 +114,36 @@ std::optional<Sign> sign_in(
 // The rank that a message of this kind names itself.
 std::optional<int> rank_told_by(Sign sign, std::string_view body);
 
-// Finds any of many short literals in a text in one pass (Wu-Manber, blocks of three bytes): most steps skip several
-// bytes. With blocks of two, hundreds of anchors would leave hardly a pair of letters that none of them has.
+// Finds any of many short literals in a text. Only where six bytes may begin a literal are they compared with it.
 class AnchorScan {
  public:
-  static constexpr std::size_t kShortest = 6;  // bytes of an anchor; the longest skip is two less
+  static constexpr std::size_t kShortest = 6;  // bytes of an anchor
 
-  // `usual` is what most text looks like. Of each anchor those kShortest bytes are searched for that are the least
-  // usual, so that usual text is skipped fast.
-  AnchorScan(std::vector<std::string> anchors, std::string_view usual);
+  explicit AnchorScan(std::vector<std::string> anchors);
 
   // Calls found(anchor's number) for each occurrence of each anchor, until it returns false.
   template <class Found>
-  void each(std::string_view text, Found found) const;
+  void each(std::string_view text, Found found) const {
+    for (std::size_t at = 0; at + kShortest <= text.size(); ++at) {
+      const std::uint32_t slot = slot_of(text.data() + at);
+      if (!may_begin_[slot]) continue;
+      for (const int anchor : by_slot_.at(slot))
+        if (text.substr(at).starts_with(anchors_[static_cast<std::size_t>(anchor)]) && !found(anchor)) return;
+    }
+  }
 
  private:
-  static constexpr std::size_t kBlock = 3, kLastBlock = kShortest - kBlock;
-  static constexpr std::uint8_t kMostShift = kLastBlock + 1;
-  static_assert(kMostShift == 4, "a bit of its own, which no smaller shift has");
-
-  // Texts are nearly all letters, whose highest bits are 0: the third byte is laid over those of the other two.
-  static std::uint16_t block_at(const char* text) {
-    std::uint16_t two;
-    std::memcpy(&two, text, sizeof two);
-    return static_cast<std::uint16_t>(two ^ (static_cast<unsigned char>(text[2]) << 7));
+  static std::uint32_t slot_of(const char* text) {  // a hash of six bytes
+    std::uint32_t first, last;
+    std::memcpy(&first, text, sizeof first);
+    std::memcpy(&last, text + kShortest - sizeof last, sizeof last);
+    return (first * 2654435761u + last * 2246822519u) >> 16;
   }
-  static std::vector<int> weights_of_blocks(std::string_view usual);
-
-  struct Entry {
-    std::uint32_t head;    // the first four bytes that are searched for
-    std::uint16_t before;  // how many bytes of the anchor stand before them
-    std::int16_t anchor;
-  };
 
   std::vector<std::string> anchors_;
-  std::vector<std::uint8_t> shift_;   // by block_at: how far the window may move
-  std::vector<std::uint32_t> first_;  // by block_at: entries_[first_[b]] up to entries_[first_[b + 1]]
-  std::vector<Entry> entries_;
+  std::bitset<1 << 16> may_begin_;
+  std::unordered_map<std::uint32_t, std::vector<int>> by_slot_;
 };
-
-template <class Found>
-void AnchorScan::each(std::string_view text, Found found) const {
-  if (text.size() < kShortest) return;
-  const std::uint8_t* const shifts = shift_.data();
-  const char* const begin = text.data();
-  const char* const end = begin + text.size() - (kBlock - 1);  // the last block begins before it
-  for (const char* at = begin + kLastBlock; at < end;) {
-    // Where nothing is known, two steps at a time, which need not wait for each other.
-    while (end - at > kMostShift && (shifts[block_at(at)] & shifts[block_at(at + kMostShift)]) == kMostShift)
-      at += 2 * kMostShift;
-    if (at >= end) return;
-    const std::uint16_t block = block_at(at);
-    if (const std::uint8_t shift = shifts[block]) {
-      at += shift;
-      continue;
-    }
-    const auto start = static_cast<std::size_t>(at - begin) - kLastBlock;
-    std::uint32_t head;
-    std::memcpy(&head, begin + start, sizeof head);
-    for (std::uint32_t i = first_[block]; i < first_[block + 1u]; ++i) {
-      const Entry& entry = entries_[i];
-      if (entry.head != head || start < entry.before) continue;
-      const std::string& anchor = anchors_[static_cast<std::size_t>(entry.anchor)];
-      if (text.compare(start - entry.before, anchor.size(), anchor) == 0 && !found(static_cast<int>(entry.anchor)))
-        return;
-    }
-    ++at;
-  }
-}
 
 // Finds the rule that a line matches: first the anchors in it, then the other words of their rules.
 class RuleScan {
