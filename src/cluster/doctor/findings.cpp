@@ -7,7 +7,7 @@ namespace braid {
 namespace {
 
 constexpr std::size_t kMostFindings = 4096, kMostRemarks = 16, kMostOfAKind = 512, kMostExits = 4096;
-constexpr std::size_t kMostRanks = 1 << 17, kMostGroups = 1 << 12;
+constexpr std::size_t kMostRanks = 1 << 17, kMostWorks = 1 << 14;
 
 }  // namespace
 
@@ -66,7 +66,8 @@ bool Findings::has_room(Sign sign) const {
 
 // Does nothing unless training went on since the last call: otherwise there is nothing new to forget.
 void Findings::forget_survived(const Place& now) {
-  if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
+  if (std::tie(now.file, now.progress, now.run) == std::tie(forgot_at_.file, forgot_at_.progress, forgot_at_.run))
+    return;
   forgot_at_ = now;
   std::erase_if(found, [&](const Finding& finding) { return survived(finding.place); });
   kept_.clear();
@@ -80,12 +81,9 @@ void Findings::add_exit(WorkerExit exit, const Line& line) {
   if (exits.size() < kMostExits) exits.push_back(std::move(exit));
 }
 
-void add_work(QueuedByGroup& groups, const std::string& group, int rank, QueuedWork::Last work, const Quote& line) {
-  if (groups.size() >= kMostGroups && !groups.contains(group)) return;
-  QueuedWork& queued = groups.try_emplace(group, QueuedWork{.first = static_cast<int>(groups.size())}).first->second;
-  const bool is_least = queued.last.empty() || work.enqueued < queued.least;
-  if (queued.last.size() < kMostRanks && queued.last.emplace(rank, work).second && is_least)
-    queued.least = work.enqueued, queued.line = line;
+void Findings::add_work(const CollectiveWork& work) {
+  if (works.size() < kMostWorks)
+    works.try_emplace({work.group, work.operation.empty(), work.place.run, work.rank}, work);
 }
 
 void Findings::add_host(int rank, const std::string& host) {
@@ -107,7 +105,7 @@ bool Findings::survived(const Place& place) const {
 
 void Findings::settle() {
   if (torchrun) std::erase_if(exits, [](const WorkerExit& exit) { return exit.by_srun; });
-  if (torchrun && labels_are_nodes) {
+  if (labels_are_nodes) {
     std::erase_if(ranks, [](const auto& entry) { return entry.second.labelled; });
     for (Finding& finding : found)
       if (finding.labelled) finding.rank.reset();
@@ -128,9 +126,7 @@ void Findings::settle_runs() {
     const bool says_more = std::ranges::any_of(found, [&](const Finding& f) {
       return f.place.file == number && f.place.run == file.run && !f.is(Sign::Stopped);
     });
-    if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0 &&
-        !file.said_done && file.script_end == 0)
-      --file.run;
+    if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0) --file.run;
     ++number;
   }
 }

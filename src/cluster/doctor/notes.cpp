@@ -308,7 +308,9 @@ double seconds_of_limit(std::string_view text) {
 
 void add_absent(int rank, const Line& line, Findings& findings) {
   constexpr std::size_t kMostAbsent = 1000;
-  if (findings.named_absent.size() < kMostAbsent) findings.named_absent.push_back({line, rank});
+  if (findings.named_absent.size() == kMostAbsent) return;
+  findings.named_absent.push_back(findings.finding_in(Sign::AbsentRank, line));
+  findings.named_absent.back().rank = rank;
 }
 
 // "[PG ID 0 PG GUID 0(default_pg)"
@@ -339,18 +341,19 @@ void note_context(std::string_view body, Findings& findings) {
 }
 
 bool note_limit(const Line& line, Findings& findings) {
-  JobLimit limit = {line};
-  if (const auto end = behind(line.body(), "EndTime=")) limit.end = time_at(*end);
+  double seconds = 0;
   for (const char* key : {"TimeLimit=", "--time=", "#SBATCH -t ", "ime limit"})
-    if (auto rest = behind(line.body(), key); rest && limit.seconds == 0) {
+    if (auto rest = behind(line.body(), key); rest && seconds == 0) {
       take_while(*rest, [](char c) { return is_one_of(" :=", c); });
-      limit.seconds = seconds_of_limit(*rest);
+      seconds = seconds_of_limit(*rest);
     }
-  if (limit.seconds == 0 && !limit.end) return false;
-  if (limit.seconds == 0 && findings.limit)  // scontrol has a line for each
-    findings.limit->end = limit.end;
-  else
-    findings.limit = std::move(limit);
+  const auto end = time_at(behind(line.body(), "EndTime=").value_or(""));
+  if (seconds == 0 && !end) return false;
+  if (seconds != 0 || !findings.limit) {  // scontrol has a line for each
+    findings.limit = findings.finding_in(Sign::TimeLimit, line);
+    findings.limit_s = seconds;
+  }
+  findings.limit_end = end;
   return true;
 }
 
@@ -358,13 +361,10 @@ void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> las
   constexpr double kShare = 0.05, kLate = 300;  // programs start after their job; Slurm ends jobs a little late
   const bool is_done = findings.iteration && findings.iterations && *findings.iteration >= *findings.iterations;
   if (!findings.limit || !first || !last || findings.files.back().progress == 0 || is_done) return;
-  const JobLimit& limit = *findings.limit;
-  const double left = limit.end ? seconds_between(*last, *limit.end) : limit.seconds - seconds_between(*first, *last);
-  if (left > std::max(kShare * limit.seconds, 60.0) || left < -kLate) return;
-  Finding finding{limit};
-  finding.sign = Sign::TimeLimit;
-  finding.text = limit.shown;
-  findings.last_words.push_back(std::move(finding));
+  const double left = findings.limit_end ? seconds_between(*last, *findings.limit_end)
+                                         : findings.limit_s - seconds_between(*first, *last);
+  if (left <= std::max(kShare * findings.limit_s, 60.0) && left >= -kLate)
+    findings.last_words.push_back(*findings.limit);
 }
 
 void note_artifacts(const Line& line, Findings& findings) {
@@ -377,7 +377,7 @@ void note_enqueued(const Line& line, Findings& findings) {
   const auto work = number_after(behind(line.body(), "ast enqueued").value_or(""), "work");
   const auto completed = number_after(behind(line.body(), "ast completed").value_or(""), "work");
   if (work && line.marks.rank)
-    add_work(findings.enqueued, group_in(line.body()), *line.marks.rank, {*work, completed.value_or(*work)}, line);
+    findings.add_work({line, *line.marks.rank, group_in(line.body()), "", *work, completed.value_or(*work)});
 }
 
 // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
@@ -412,7 +412,6 @@ void note_lagging(const Line& line, Findings& findings) {
 // OpType=ALLREDUCE, NumelIn=1024, ...)". Sends and receives have their own order, and their sizes differ, as do those
 // of uneven all-to-alls.
 void note_work(const Line& line, Findings& findings) {
-  constexpr std::size_t kMostWorks = 4096;
   constexpr std::string_view kOfOneSize[] = {"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
                                              "_REDUCE_SCATTER_BASE"};
   const auto value_of = [&](std::string_view key) {
@@ -422,13 +421,10 @@ void note_work(const Line& line, Findings& findings) {
   const std::string_view operation = value_of("OpType="), size = value_of("NumelIn=");
   const auto sequence = number_after(line.body(), "SeqNum");
   if (!line.marks.rank || !sequence || operation.empty() || has(operation, "SEND|RECV|COALESCED|UNKNOWN")) return;
-  CollectiveWork work{line, *line.marks.rank, group_in(line.body()), std::string(operation), *sequence};
+  CollectiveWork work{line, *line.marks.rank, group_in(line.body()), std::string(operation), *sequence, *sequence - 1};
   if (std::ranges::find(kOfOneSize, operation) != std::end(kOfOneSize) && !size.empty())
     work.operation += " of " + std::string(size);
-  const bool is_known = std::ranges::any_of(findings.works, [&](const CollectiveWork& other) {
-    return other.rank == work.rank && other.group == work.group && other.place.run == work.place.run;
-  });
-  if (findings.works.size() < kMostWorks && !is_known) findings.works.push_back(std::move(work));
+  findings.add_work(work);
 }
 
 namespace {

@@ -123,8 +123,9 @@ std::vector<std::string> alternatives_in(std::string_view text) {
 // Sections of rules whose rows begin with a kind of line, and those of patterns.
 const std::vector<std::string> kOfKinds = {"lines",    "exception types", "exception words", "last words",
                                            "refusals", "noise",           "outlived",        "advice"};
-const std::vector<std::string> kOfPatterns = {"process ends",      "prefixes",     "numbered prefixes",
-                                              "ranks in messages", "absent ranks", "launchers"};
+const std::vector<std::string> kOfPatterns = {
+    "process ends", "prefixes", "numbered prefixes", "ranks in messages", "absent ranks", "launchers",
+    "frames",       "code"};
 
 void add_row(RuleTable& table, const std::string& section, std::string_view line, int number) {
   Rule row = parse_row(line, number);
@@ -229,12 +230,11 @@ AnchorScan::AnchorScan(std::vector<std::string> anchors) : anchors_(std::move(an
 
 RuleScan::RuleScan()
     : rules_(rules().lines),
-      scan_(
-          [&] {
-            std::vector<std::string> anchors;
-            for (const Rule& rule : rules_) anchors.push_back(rule.anchor);
-            return anchors;
-          }()),
+      scan_([&] {
+        std::vector<std::string> anchors;
+        for (const Rule& rule : rules_) anchors.push_back(rule.anchor);
+        return anchors;
+      }()),
       tried_(rules_.size(), 0) {}
 
 const Rule* RuleScan::first_fitting(std::string_view text) {

@@ -14,8 +14,9 @@ namespace braid {
 
 std::optional<Mismatch> find_mismatch(const Findings& findings) {
   std::map<std::pair<std::string, std::int64_t>, std::map<std::string, std::vector<const CollectiveWork*>>> calls;
-  for (const CollectiveWork& work : findings.works)
-    if (!findings.survived(work.place)) calls[{work.group, work.sequence}][work.operation].push_back(&work);
+  for (const auto& [key, work] : findings.works)
+    if (!work.operation.empty() && !findings.survived(work.place))
+      calls[{work.group, work.queued}][work.operation].push_back(&work);
   for (const auto& [at, by_operation] : calls) {
     if (by_operation.size() < 2) continue;
     Mismatch mismatch;
@@ -71,33 +72,34 @@ std::set<int> known_ranks(const Findings& findings) {
   return known;
 }
 
-// Watchdogs report how many collectives their ranks had queued. Ranks that queued the fewest in their group are behind,
-// if they are the smaller part of it and had not queued what the others wait in. Several groups may stall; the first
-// one that timed out counts.
+// Watchdogs report how many collectives their ranks had queued, or in which one they wait. Ranks that queued the fewest
+// in their group are behind, if they are the smaller part of it and had not queued what the others wait in. Several
+// groups may stall; the first one that timed out counts.
 Silence rank_behind(const Findings& findings) {
-  QueuedByGroup groups = findings.enqueued;
-  if (groups.empty())  // then by what they wait in
-    for (const CollectiveWork& work : findings.works)
-      add_work(groups, work.group, work.rank, {work.sequence, work.sequence - 1}, work);
-  const QueuedWork* best = nullptr;
-  std::vector<int> behind;
-  for (const auto& [name, queued] : groups) {
-    std::vector<int> ranks;
+  const auto is_queue = [](const auto& entry) { return entry.second.operation.empty(); };
+  const bool has_queues = std::ranges::any_of(findings.works, is_queue);
+  std::map<std::string, std::vector<const CollectiveWork*>> groups;
+  for (const auto& entry : findings.works)
+    if (is_queue(entry) == has_queues) groups[entry.second.group].push_back(&entry.second);
+  Silence best;
+  for (const auto& [name, works] : groups) {
+    const CollectiveWork& least = **std::ranges::min_element(works, {}, &CollectiveWork::queued);
+    std::vector<int> behind;
     bool others_wait = true;
-    for (const auto& [rank, work] : queued.last) {
-      const bool is_least = work.enqueued == queued.least;
-      if (is_least) ranks.push_back(rank);
-      others_wait &= is_least || work.completed >= queued.least;
-    }
-    const bool are_behind = others_wait && 2 * ranks.size() < queued.last.size();
-    if (are_behind && (!best || queued.first < best->first)) best = &queued, behind = ranks;
+    for (const CollectiveWork* work : works)
+      if (work->queued == least.queued)
+        behind.push_back(work->rank);
+      else
+        others_wait &= work->completed >= least.queued;
+    if (!others_wait || 2 * behind.size() >= works.size() || (best.line && !earlier(least.place, best.line->place)))
+      continue;
+    best = {
+        behind.front(),
+        fmt::format("{} had queued fewer collectives than the others of {} group",
+                    (behind.size() > 1 ? "ranks " : "rank ") + fold_ranks(behind), behind.size() > 1 ? "their" : "its"),
+        least};
   }
-  if (!best) return {};
-  const bool are_several = behind.size() > 1;
-  return {behind.front(),
-          fmt::format("{} {} had queued fewer collectives than the others of {} group", are_several ? "ranks" : "rank",
-                      fold_ranks(behind), are_several ? "their" : "its"),
-          best->line};
+  return best;
 }
 
 }  // namespace
@@ -105,10 +107,10 @@ Silence rank_behind(const Findings& findings) {
 Silence find_silent_rank(const Findings& findings, const std::set<int>& complained) {
   if (!findings.named_absent.empty()) {
     std::map<int, int> named;
-    for (const AbsentRank& absent : findings.named_absent) ++named[absent.rank];
+    for (const Finding& absent : findings.named_absent) ++named[*absent.rank];
     const int most = std::ranges::max_element(named, {}, [](const auto& entry) { return entry.second; })->first;
     return {most, fmt::format("the other ranks report that rank {} did not arrive", most),
-            *std::ranges::find(findings.named_absent, most, &AbsentRank::rank)};
+            *std::ranges::find(findings.named_absent, most, &Finding::rank)};
   }
   if (complained.empty()) return {};
   if (Silence behind = rank_behind(findings); behind.rank) return behind;
@@ -291,7 +293,7 @@ const Finding* Suspects::told_nearby(const Finding& vague) const {
 bool Suspects::came_while_saving(const Finding& finding) const {
   const auto& saving = findings.file_of(finding.place).saving;
   const bool follows = saving && saving->line < finding.place.line && saving->progress == finding.place.progress;
-  return follows || (finding.traceback && finding.traceback->in_saving);
+  return follows || (finding.raised("saving"));
 }
 
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
@@ -371,18 +373,18 @@ bool Suspects::is_explained_by_others(const Finding& cause) const {
 Cause Suspects::refined(const Finding& cause) const {
   const auto any_live = [&](auto wanted) { return std::ranges::any_of(live, [&](auto* f) { return wanted(*f); }); };
   if (hardware_behind(cause)) return Cause::NodeFailure;
-  const bool experts = (cause.traceback && cause.traceback->in_experts) || findings.num_experts.value_or(0) > 1 ||
-                       findings.expert_parallel.value_or(1) > 1;
+  const bool experts =
+      cause.raised("experts") || findings.num_experts.value_or(0) > 1 || findings.expert_parallel.value_or(1) > 1;
   if (cause.is(Sign::GpuOom) && experts) return Cause::MoeOom;
   if (cause.is(Sign::BraidError) && cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
   const auto is_own_server = [&](const Finding& f) {  // as the last exception of several tells
-    return f.traceback && f.traceback->in_client && f.rank == cause.rank && f.sign == cause.sign;
+    return f.raised("servers") && f.rank == cause.rank && f.sign == cause.sign;
   };
   if (cause.is(Sign::HubUnreachable) && any_live(is_own_server)) return Cause::PythonError;
   // An image that is missing on one node only: then the tasks of the others were stopped.
   if (cause.is(Sign::ImageMissing) && first(Sign::StepCancelled)) return Cause::ContainerCacheNotShared;
   if (cause.is(Sign::WeightsDiffer) && findings.fp8) return Cause::Fp8RoundtripMismatch;
-  const bool in_data = reports_dead_loader(cause.text) || (cause.traceback && cause.traceback->in_data);
+  const bool in_data = reports_dead_loader(cause.text) || cause.raised("data");
   const auto waited = [&](const Finding& f) {  // another rank, which timed out or lost a peer
     const bool is_of_worker = !f.rank && has(f.text, "ConnectionResetError|BrokenPipeError|EOFError");
     return f.role() == Role::Consequence && !f.is(Sign::Stopped) && (f.rank != cause.rank || !f.rank) && !is_of_worker;

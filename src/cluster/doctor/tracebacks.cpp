@@ -24,22 +24,21 @@ int writer_of(const LineMarks& marks) {
 void note_frame(std::string_view frame, Traceback& traceback) {
   const std::size_t open = frame.find('"'), close = frame.find('"', open + 1), in = frame.rfind(", in ");
   if (close == npos) return;
-  const std::string_view path = frame.substr(open + 1, close - open - 1);
-  // Folders above the last two only say where somebody keeps the code; and in /data/x.py, /data is a disk.
-  std::size_t near = path.size(), depth = 0;
-  for (; depth < 3 && near != npos && near > 0; ++depth) near = path.rfind('/', near - 1);
-  const std::string_view end = near == npos || near == 0 ? path : path.substr(near);
-  const std::string_view name = path.substr(path.rfind('/') + 1), folder = path.substr(0, path.size() - name.size());
+  const std::string path = in_small_letters(frame.substr(open + 1, close - open - 1));
   const std::string function = in == npos ? "" : in_small_letters(frame.substr(in));
-  const std::string file = in_small_letters(name), own = file + function;
-  traceback.in_data |= says(in_small_letters(end) + function, "frames-of-data") || file == "data.py" ||
-                       has(own, "merge") || (folder.ends_with("/data/") && folder.size() > 6);
-  traceback.in_experts |= says(own, "frames-of-experts");
-  traceback.in_rendezvous |= says(frame, "frames-of-rendezvous");
-  traceback.in_saving |= says(own, "frames-of-saving");
-  traceback.in_client |= says(own, "frames-of-servers");
-  traceback.in_launcher |=
-      says(path, "frames-of-launchers") || (has(path, "multiprocessing/spawn.py") && function == ", in join");
+  const auto last_parts = [&](int count) {
+    std::size_t at = path.size();
+    while (count-- > 0 && at != npos && at > 0) at = path.rfind('/', at - 1);
+    return at == npos || at == 0 ? path.substr(path.starts_with('/')) : path.substr(at);
+  };
+  const std::string file = "/" + path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  for (const Rule& row : rows_of("frames")) {
+    const std::string place = row.is("path")      ? path
+                              : row.is("folders") ? last_parts(3)
+                              : row.is("folder")  ? last_parts(2)
+                                                  : file;
+    if (has(place + function, row.anchor)) traceback.traits.insert(row.name);
+  }
 }
 
 // At the end of a traceback, names of exceptions may begin with a small letter: "socket.gaierror: [Errno -2] ...".
@@ -87,7 +86,7 @@ bool is_without_message(std::string_view exception) { return exception_type(exce
 Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
   constexpr std::uint64_t kLinesBefore = 12;
   const bool is_bare = is_without_message(traceback.exception);
-  if (is_bare && traceback.checks_finite) return Sign::NanLoss;
+  if (is_bare && traceback.is("checks-finite")) return Sign::NanLoss;
   if (!is_bare && !has(traceback.exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
   const Place& begin = traceback.begin;
   for (auto f = findings.found.rbegin(); f != findings.found.rend(); ++f) {
@@ -152,11 +151,10 @@ Tracebacks::Fed Tracebacks::feed(int writer, const Line& line) {
   const std::string_view type = exception_of_traceback(text);
   // torchrun's list of failures may quote only the last line.
   const bool ends_without = traceback.frame_line == 0 && !type.empty();
-  if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {  // the code that a frame shows
-    traceback.in_experts |= says(in_small_letters(text), "frames-of-experts");
-    traceback.waits_for_first_process |= has(text, "_first(");
-    if (text.find_first_not_of(" ^~") != npos)
-      traceback.checks_finite = has(text, "isnan|isfinite|isinf|is_finite|all_finite|allfinite");
+  if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {        // the code that a frame shows
+    if (text.find_first_not_of(" ^~") != npos) traceback.traits.erase("checks-finite");  // of an earlier line
+    for (const Rule& row : rows_of("code"))
+      if (has(text, row.anchor)) traceback.traits.insert(row.name);
     return {true};
   }
   const bool in_place = indent < open.indent || open.indent == 0 || ends_without;
@@ -252,10 +250,10 @@ void Tracebacks::ended(int writer, const Traceback& traceback, Line line) {
   if (sign == Sign::PythonError) sign = sign_told_before(traceback, line.marks.rank, findings_);
   bool is_wrapper = has(type, "CalledProcessError|CheckpointException");
   const auto exit = ProcessEnds().feed(exception, line.place.line);
-  const bool is_of_launcher = traceback.in_launcher && sign == Sign::PythonError;
+  const bool is_of_launcher = traceback.is("launcher") && sign == Sign::PythonError;
   if (exit) {
     is_wrapper |= sign == Sign::PythonError && exit->signal();
-    if (is_wrapper || traceback.in_launcher) note_process_end(*exit, line, findings_);
+    if (is_wrapper || traceback.is("launcher")) note_process_end(*exit, line, findings_);
     if (is_wrapper && exit->was_killed()) return;
   }
   if (type == "SystemExit" && sign != Sign::NanLoss) return;
@@ -263,8 +261,8 @@ void Tracebacks::ended(int writer, const Traceback& traceback, Line line) {
   const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
                              (sign == Sign::CollectiveTimeout && has(traceback.frame, "jax/")) ||
                              (sign == Sign::StoreTimeout && has(traceback.frame, "elastic/"));
-  if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
-  if ((is_of_launcher && exit) || (traceback.in_launcher && sign == Sign::Stopped)) return;
+  if (traceback.is("rendezvous") && is_of_network) sign = Sign::RendezvousFailed;
+  if ((is_of_launcher && exit) || (traceback.is("launcher") && sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has(exception, "monitoredBarrier")) note_absent(exception, line, findings_);
   line.marks.body = exception;
   Finding finding = findings_.finding_in(sign, line);
@@ -297,13 +295,13 @@ void Tracebacks::add(Finding finding, int writer, bool while_handling, bool is_t
     const bool is_vague = while_handling && before->is(Sign::PythonError);
     const bool is_found_out = is_vague && !finding.is(Sign::PythonError) && finding.role() == Role::Cause;
     const bool is_explained = is_vague && is_without_message(before->text);
-    if (is_quoted || is_explained) finding.traceback->in_data |= before->traceback->in_data;
+    if ((is_quoted || is_explained) && before->raised("data")) finding.traceback->traits.insert("data");
     if (is_quoted || is_found_out || is_explained) {
       *before = std::move(finding);
       return;
     }
   }
-  finding.traceback->in_data |= has(finding.text, "in DataLoader worker process");
+  if (has(finding.text, "in DataLoader worker process")) finding.traceback->traits.insert("data");
   const bool goes_on = finding.text.ends_with(':') || has(finding.text, "Py4JJavaError");
   if (finding.is(Sign::PythonError) && goes_on) message_ = {writer, found.size(), finding.place.line, is_timed};
   findings_.add(std::move(finding));
@@ -351,7 +349,7 @@ void Tracebacks::end() {
   constexpr int kLastWords = 20;  // of a launcher, behind a traceback in which the log ends
   for (const auto& [writer, open] : open_) {
     const Traceback& traceback = open.traceback;
-    if (open.lines_of_others > kLastWords || traceback.in_launcher) continue;
+    if (open.lines_of_others > kLastWords || traceback.is("launcher")) continue;
     Finding finding;
     finding.sign = Sign::PythonError;
     finding.place = traceback.begin;

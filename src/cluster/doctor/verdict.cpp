@@ -159,7 +159,7 @@ struct Case : Suspects {
     if (!finding.rank && finding.role() != Role::Outside) result.first_rank = culprit_rank();
     explain(finding.is(Sign::WrongArguments) ? "The program does not accept its arguments." : text_of(cause).meaning);
     const bool is_memory = cause == Cause::GpuOom || cause == Cause::MoeOom || cause == Cause::HostOom;
-    const bool is_in_step = finding.traceback && !finding.traceback->in_saving;
+    const bool is_in_step = finding.traceback && !finding.raised("saving");
     if (is_memory && !is_in_step && came_while_saving(finding)) fix(saving_memory_fix(cause, findings));
     return conclude(cause, finding);
   }
@@ -363,7 +363,7 @@ bool diagnose_time_out(Case& t) {
   const bool rank0_saves = hung_while_saving && (unique_id || !t.culprit || (artifacts && !t.complained.contains(0)));
   if (cause == Cause::Rank0BarrierTimeout || rank0_saves) {
     t.result.first_rank = 0;
-    const bool works = telling->traceback && telling->traceback->waits_for_first_process;  // slow, and not what failed
+    const bool works = telling->raised("waits-for-first-process");  // slow, and not what failed
     if (works && t.culprit && t.culprit->root) t.result.first_rank = t.culprit->ranks[0];
   } else if (cause == Cause::Network) {
     t.blame(telling->rank, telling->host);
