@@ -121,11 +121,11 @@ std::vector<std::string> alternatives_in(std::string_view text) {
 }
 
 // Sections of rules whose rows begin with a kind of line, and those of patterns.
-const std::vector<std::string> kOfKinds = {"lines",    "exception types", "exception words", "last words",
-                                           "refusals", "noise",           "outlived",        "advice"};
+const std::vector<std::string> kOfKinds = {"lines", "exception types", "exception words", "last words", "refusals",
+                                           "noise", "outlived",        "advice",          "shells"};
 const std::vector<std::string> kOfPatterns = {
-    "process ends", "prefixes", "numbered prefixes", "ranks in messages", "absent ranks", "launchers",
-    "frames",       "code"};
+    "process ends", "prefixes", "numbered prefixes", "ranks in messages", "absent ranks", "launchers", "frames", "code",
+    "hosts",        "shells",   "script errors"};
 
 void add_row(RuleTable& table, const std::string& section, std::string_view line, int number) {
   Rule row = parse_row(line, number);
@@ -142,11 +142,11 @@ void add_row(RuleTable& table, const std::string& section, std::string_view line
     return;
   }
   const bool is_of_kinds = contains(kOfKinds, section), is_line = section == "lines";
-  if (!is_of_kinds && !contains(kOfPatterns, section))
-    refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
+  const bool is_of_patterns = contains(kOfPatterns, section);
+  if (!is_of_kinds && !is_of_patterns) refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
   if (is_of_kinds) row.sign = named<Sign>(table.kinds, &RuleTable::Kind::name, row.name, number, "kind");
   std::vector<Rule>& rows = is_line ? table.lines : table.sections[section];
-  if (is_of_kinds && !is_line) return rows.push_back(std::move(row));
+  if (!is_of_patterns && !is_line) return rows.push_back(std::move(row));
   for (std::string& anchor : alternatives_in(std::exchange(row.anchor, {}))) {
     if (is_line && anchor.size() < AnchorScan::kShortest)
       refuse("rules.txt", number, fmt::format("'{}' has fewer than {} bytes", anchor, AnchorScan::kShortest));
@@ -209,6 +209,14 @@ std::optional<Sign> sign_in(std::string_view text, const std::function<bool(Sign
 Cause cause_of_signal(int signal) {
   const auto found = rules().signals.find(signal);
   return found == rules().signals.end() ? Cause::Unknown : found->second.cause;
+}
+
+const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught) {
+  for (const Rule& row : rows_of(section))
+    if (row.fits(text) &&
+        (row.is("first") ? match_front(row.anchor, text, caught).has_value() : match_inside(row.anchor, text, caught)))
+      return &row;
+  return nullptr;
 }
 
 std::optional<int> rank_told_by(Sign sign, std::string_view body) {

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cluster/doctor/text.h"
+
 namespace braid {
 
 extern const std::string_view kRulesTxt, kCausesTxt;
@@ -102,6 +104,14 @@ Cause cause_of_signal(int signal);  // Unknown for SIGTERM and others that peopl
 // A list of [words], and whether one of its words stands in the text.
 const std::string& words_of(std::string_view list);
 bool says(std::string_view text, std::string_view list);
+
+// The first row of a section of patterns that matches the text: at its beginning if the row says "first", else
+// anywhere.
+const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught);
+
+// The first row of a section of patterns that matches the text: at its beginning if the row says "first", else
+// anywhere.
+const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught);
 
 // The first row of a section of words that fits the text, maybe among those of one kind; nullptr if there is none.
 const Rule* row_for(std::string_view section, std::string_view text, std::optional<Sign> sign = {});

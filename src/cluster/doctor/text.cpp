@@ -188,6 +188,9 @@ constexpr Run kRuns[] = {
     {'~', [](char c) { return is_one_of(" :=\"'\t", c); }, 0, 40},
     {'=', [](char c) { return is_one_of(" :=_-#", c); }, 0, 2},
     {'L', [](char c) { return is_one_of("IWEF", c); }, 1, 1},
+    {'^', [](char c) { return !is_letter(c); }, 0, npos},
+    {'p', [](char c) { return is_host(c) || is_one_of("/~", c); }, 1, npos},
+    {'D', [](char c) { return !is_digit(c); }, 1, 1},
 };
 
 bool take_element(char kind, std::string_view& text, Caught& caught) {
@@ -212,6 +215,10 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
       return caught.time.has_value();
     case '%':
       return take(text, "%");
+    case '$':
+      return text.empty();
+    case ']':
+      return text.empty() || is_one_of("]),>|}", text[0]) || text.starts_with(" of ");
   }
   const Run& run = *std::ranges::find(kRuns, kind, &Run::kind);
   const std::string_view taken = take_while(text, run.is_in, run.most);

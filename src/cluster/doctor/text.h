@@ -94,6 +94,8 @@ struct Caught {
 //   %t a time, and what follows it        %d digits and signs of a time
 //   %L a level: I, W, E or F              %a letters
 //   %+ blanks, plus and minus             %% a percent sign
+//   %^ no letters                         %p a path without blanks, %D no digit
+//   %$ the end of the text                %] what may stand behind a rank
 //   %1, %2, %3 like %*, kept as a text; at the end of the pattern all that is left
 // The length of what matches at the beginning of text; what was caught counts only if it matches.
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught);
