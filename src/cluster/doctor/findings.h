@@ -73,6 +73,7 @@ struct Finding : Quote {
 
   Role role() const { return role_of(sign); }
   bool is(std::same_as<Sign> auto... signs) const { return ((sign == signs) || ...); }
+  bool is_wait() const { return role() == Role::Consequence && !is(Sign::Stopped); }  // timed out, or lost a peer
   bool raised(std::string_view trait) const { return traceback && traceback->is(trait); }
 };
 

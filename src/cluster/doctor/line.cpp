@@ -201,17 +201,17 @@ bool mentions_fp8(std::string_view text) {
   return false;
 }
 
-namespace {
-
-// Whether one of the words stands in the text without letters or a hyphen around it ("check-for-nan-in-loss").
 bool has_whole(std::string_view text, std::string_view words) {
+  const auto is_inside = [&](std::size_t at) {
+    return at < text.size() && (is_letter(text[at]) || is_one_of("-_", text[at]));
+  };
   for (const std::string& word : split(words, '|'))
-    for (std::size_t at = 0; (at = text.find(word, at)) != npos; ++at) {
-      const char before = at > 0 ? text[at - 1] : ' ', after = (std::string(text.substr(at + word.size())) + " ")[0];
-      if (!is_letter(before) && !is_letter(after) && after != '-') return true;
-    }
+    for (std::size_t at = 0; (at = text.find(word, at)) != npos; ++at)
+      if (!is_inside(at - 1) && !is_inside(at + word.size())) return true;  // at - 1 may be npos
   return false;
 }
+
+namespace {
 
 // The loss or gradients are not finite.
 bool says_not_finite(std::string_view exception) {
