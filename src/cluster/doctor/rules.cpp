@@ -75,20 +75,14 @@ Rule parse_row(std::string_view line, int number) {
 }
 
 void add_cause(RuleTable& table, const std::string& slug, std::string_view line, int number) {
+  static const std::map<std::string_view, std::string CauseText::*> kTexts = {
+      {"meaning", &CauseText::meaning},       {"fix", &CauseText::fix},       {"slurm", &CauseText::slurm},
+      {"kubernetes", &CauseText::kubernetes}, {"saving", &CauseText::saving}, {"of", &CauseText::of}};
   if (table.causes.empty() || table.causes.back().slug != slug) table.causes.emplace_back().slug = slug;
-  CauseText& cause = table.causes.back();
-  if (line == "of the whole job") {
-    cause.of_whole_job = true;
-    return;
-  }
   const std::string_view key = take_until(line, ": ");
-  std::string* const value = key == "meaning"      ? &cause.meaning
-                             : key == "fix"        ? &cause.fix
-                             : key == "slurm"      ? &cause.slurm
-                             : key == "kubernetes" ? &cause.kubernetes
-                                                   : nullptr;
-  if (!value) refuse("causes.txt", number, fmt::format("'{}' is unknown", key));
-  *value = line;
+  const auto text = kTexts.find(key);
+  if (text == kTexts.end()) refuse("causes.txt", number, fmt::format("'{}' is unknown", key));
+  table.causes.back().*text->second = line;
 }
 
 // The number of the element with this name, as an enumerator.
@@ -105,6 +99,7 @@ void add_kind(RuleTable& table, const Rule& row, int number) {
   RuleTable::Kind& kind = table.kinds.emplace_back();
   kind.name = row.name;
   kind.role = named<Role>(kRoles, std::identity(), row.options[0], number, "role");
+  kind.is_quoted = row.is("quoted");
   if (row.options.size() > 1)
     kind.cause = named<Cause>(table.causes, &CauseText::slug, row.options[1], number, "cause");
 }
@@ -125,7 +120,7 @@ const std::vector<std::string> kOfKinds = {"lines", "exception types", "exceptio
                                            "noise", "outlived",        "advice",          "shells"};
 const std::vector<std::string> kOfPatterns = {
     "process ends", "prefixes", "numbered prefixes", "ranks in messages", "absent ranks", "launchers", "frames", "code",
-    "hosts",        "shells",   "script errors"};
+    "hosts",        "shells",   "script errors",     "exit codes",        "sizes"};
 
 void add_row(RuleTable& table, const std::string& section, std::string_view line, int number) {
   Rule row = parse_row(line, number);

@@ -69,7 +69,8 @@ struct CauseText {
   std::string meaning;  // a sentence
   std::string fix;
   std::string slurm, kubernetes;  // what to do besides, where the log is of one of their jobs
-  bool of_whole_job = false;      // no rank fails first
+  std::string saving;             // what to do if it happened while a model was saved
+  std::string of;                 // "the whole job": no rank fails first
 };
 
 struct RuleTable {
@@ -77,6 +78,7 @@ struct RuleTable {
     std::string name;
     Role role = Role::Context;
     Cause cause = Cause::Unknown;  // Unknown where a line alone does not tell
+    bool is_quoted = false;        // in an explanation
   };
   struct Signal {
     Cause cause = Cause::Unknown;  // what it shows, unless somebody asked the process to end

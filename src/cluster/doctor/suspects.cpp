@@ -295,12 +295,6 @@ bool Suspects::is_explained_from_outside(const Finding& cause) const {
   });
 }
 
-bool Suspects::was_told_to_end(int rank, const Place& before) const {
-  return earliest([&](const Finding& f) {
-    return f.is(Sign::TerminatedFromOutside, Sign::Interrupted) && f.rank == rank && earlier(f.place, before);
-  });
-}
-
 bool Suspects::is_explained_by_others(const Finding& cause) const {
   // The parent and the children of a killed process raise exceptions of their own.
   const bool follows_kill = findings.find_exit([&](const WorkerExit& e) {

@@ -69,9 +69,6 @@ struct Suspects {
   // Whether an end from outside came before, which makes programs raise all kinds of exceptions.
   bool is_explained_from_outside(const Finding& cause) const;
 
-  // Whether a rank got SIGTERM or Ctrl-C before this.
-  bool was_told_to_end(int rank, const Place& before) const;
-
   // Whether it only reports that a process is gone, and other lines say why.
   bool is_explained_by_others(const Finding& cause) const;
 

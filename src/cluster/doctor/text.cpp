@@ -220,6 +220,16 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
     case ']':
       return text.empty() || is_one_of("]),>|}", text[0]) || text.starts_with(" of ");
   }
+  if (kind == 'z') {
+    const std::string_view size = text;
+    const bool has_number = !take_while(text, [](char c) { return is_digit(c) || c == '.'; }).empty();
+    take(text, " ");
+    const bool has_unit = !take_while(
+                               text, [](char c) { return is_one_of("KMGTiB", c); }, 5)
+                               .empty();
+    caught.texts[0] = size.substr(0, size.size() - text.size());
+    return has_number && has_unit;
+  }
   const Run& run = *std::ranges::find(kRuns, kind, &Run::kind);
   const std::string_view taken = take_while(text, run.is_in, run.most);
   if (kind == 'L' && !taken.empty()) caught.level = taken[0];

@@ -95,6 +95,7 @@ struct Caught {
 //   %L a level: I, W, E or F              %a letters
 //   %+ blanks, plus and minus             %% a percent sign
 //   %^ no letters                         %p a path without blanks, %D no digit
+//   %z a size, kept as the first text
 //   %$ the end of the text                %] what may stand behind a rank
 //   %1, %2, %3 like %*, kept as a text; at the end of the pattern all that is left
 // The length of what matches at the beginning of text; what was caught counts only if it matches.
