@@ -1,5 +1,6 @@
 #include "cluster/doctor/findings.h"
 
+#include <functional>
 #include <tuple>
 
 namespace braid {
@@ -75,9 +76,7 @@ void Findings::forget_survived(const Place& now) {
 }
 
 void Findings::add_exit(WorkerExit exit, const Line& line) {
-  const Place told = exit.place;  // only a time, if it has one
   static_cast<Quote&>(exit) = line;
-  if (told.own_time) exit.place.time = told.time, exit.place.own_time = true;
   if (exits.size() < kMostExits) exits.push_back(std::move(exit));
 }
 
@@ -104,8 +103,8 @@ bool Findings::survived(const Place& place) const {
 }
 
 void Findings::settle() {
-  if (torchrun) std::erase_if(exits, [](const WorkerExit& exit) { return exit.by_srun; });
-  if (labels_are_nodes) {
+  if (any_exit(&WorkerExit::by_torchrun)) std::erase_if(exits, std::mem_fn(&WorkerExit::by_srun));
+  if (any_exit([](const WorkerExit& exit) { return exit.node.has_value(); })) {
     std::erase_if(ranks, [](const auto& entry) { return entry.second.labelled; });
     for (Finding& finding : found)
       if (finding.labelled) finding.rank.reset();

@@ -84,7 +84,7 @@ struct WorkerExit : Quote {
   int code = 0;        // below 0: a signal
   bool root = false;   // the launcher says that it was the first
   bool local = false;  // the rank is one of its node
-  bool by_srun = false;
+  bool by_srun = false, by_torchrun = false;
   std::optional<int> local_rank{};  // if torchrun reports both
   std::optional<int> node{};        // from srun's label
 
@@ -152,7 +152,7 @@ struct Findings {
   std::optional<int> named_failed;       // the first rank that a line near the end says failed
   std::optional<int> exit_code;          // of the whole job
   bool end_contradicted = false;         // a script reports success, but a process failed
-  bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false;
+  bool fp8 = false, program_spoke = false;
 
   // Makes a finding of the line without adding it; the host of its rank is noted.
   Finding finding_in(Sign sign, const Line& line);

@@ -140,7 +140,8 @@ class LogScan {
     line_.shown = kept_of(text, line_.focus);
     if (rule && (role_of(rule->sign) != Role::Context || ++examined_ < kLinesForLaunchers)) note_launchers();
     if (state_->tracebacks.any_open() && state_->tracebacks.take(line_)) return;
-    if (state_->block.open()) note_torchrun_exit(state_->block.feed(marks.body), line_, findings_);
+    if (state_->block.open())
+      if (auto exit = state_->block.feed(marks.body)) note_exit(std::move(*exit), line_, findings_);
     if (rule) act(rule->sign);
   }
 
@@ -159,15 +160,9 @@ class LogScan {
       case Sign::FailureBlock:
         return state_->block.begin(body);
       case Sign::WorkerFailed:
-        return note_torchrun_exit(parse_worker_failed(body), line_, findings_);
       case Sign::TaskExit:
-        return note_task_exit();
       case Sign::ProcessEnd:
-        if (auto exit = state_->ends.feed(body, line_.place.line)) {
-          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) note_done();
-          note_process_end(std::move(*exit), line_, findings_);
-        }
-        return;
+        return process_ended(sign);
       case Sign::WatchdogDied:
         return note_watchdog();
       case Sign::BraidRootCause:
@@ -279,15 +274,16 @@ class LogScan {
       findings_.refusals.push_back(findings_.finding_in(Sign::Remark, line_));
   }
 
-  void note_task_exit() {
-    auto exit = parse_task_exit(line_.body());
-    if (!exit) return note_remark();
-    if (has(line_.body(), "Out Of Memory")) {
+  void process_ended(Sign sign) {
+    auto exit = state_->ends.feed(line_.body());
+    if (!exit) return sign == Sign::TaskExit ? note_remark() : void();
+    if (sign == Sign::TaskExit && has(line_.body(), "Out Of Memory")) {
       line_.marks = {.body = line_.body()};
       if (exit->ranks.size() == 1) line_.marks.rank = exit->ranks[0];
       findings_.add(findings_.finding_in(Sign::CgroupOom, line_));
     }
-    findings_.add_exit(std::move(*exit), line_);
+    if (exit->code == 0 && exit->ranks.empty() && !line_.marks.rank) note_done();
+    note_exit(std::move(*exit), line_, findings_);
   }
 
   void note_watchdog() {

@@ -14,81 +14,49 @@
 
 namespace braid {
 
-namespace {
-
-WorkerExit exit_of(const Caught& caught, bool is_root = true) {
-  WorkerExit exit;
-  if (caught.rank) exit.ranks = {*caught.rank};
-  exit.host = caught.host;
-  exit.code = caught.signal ? -*caught.signal : caught.code.value_or(0);
-  exit.root = is_root;
-  return exit;
-}
-
-// The code that a row of [process ends] has itself: "code=1".
-int code_of(const Rule& row) {
-  Caught caught;
-  for (const std::string& option : row.options)
-    if (match_front("code=%c", option, caught)) return *caught.code;
-  return 0;
-}
-
-}  // namespace
-
 void FailureBlock::begin(std::string_view heading) {
-  root_ = has(heading, "Root Cause");
-  entry_ = {};
+  entry_ = {.root = has(heading, "Root Cause"), .by_torchrun = true};
   lines_left_ = 4000;
 }
 
 std::optional<WorkerExit> FailureBlock::feed(std::string_view text) {
   --lines_left_;
-  if (trimmed(text).ends_with("=====")) lines_left_ = 0;
-  // ": " stands behind "rank     "; a prefix that no table has may have others before it.
-  std::string_view key = take_until(text, has(text, " : ") ? " : " : ": ");
-  key = trimmed(key);
-  key.remove_prefix(key.find_last_of(" \t") + 1);
-  std::string_view value = trimmed(text);
-  if (key == "time") {
-    entry_.place.time = time_at(value);
-    entry_.place.own_time = entry_.place.time.has_value();
-  }
-  if (key == "host") entry_.host = value.substr(0, value.find(' '));
   Caught caught;
-  if (key == "rank" && match_front("%r", value, caught)) {
-    entry_.ranks = {*caught.rank};
-    if (match_inside("(local_rank: %l", value, caught)) entry_.local_rank = caught.local_rank;
-  }
-  if (key != "exitcode" || entry_.ranks.empty() || !match_front("%c", value, caught)) return std::nullopt;
+  if (match_inside(" host%_: %h", text, caught)) entry_.host = caught.host;
+  if (match_inside(" rank%_: %r", text, caught)) entry_.ranks = {*caught.rank};
+  if (match_inside("(local_rank: %l", text, caught)) entry_.local_rank = caught.local_rank;
+  if (entry_.ranks.empty() || !match_inside(" exitcode%_: %c", text, caught)) return std::nullopt;
   entry_.code = *caught.code;
-  entry_.root = root_;
-  return std::exchange(entry_, {});
+  return std::exchange(entry_, {.root = entry_.root, .by_torchrun = true});
 }
 
-std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  Caught caught;
-  if (!match_inside("(exitcode: %c) local_rank: %l", body, caught)) return std::nullopt;
-  WorkerExit exit = exit_of(caught);
-  exit.ranks = {*caught.local_rank};
-  exit.local = true;
-  return exit;
-}
-
-std::optional<WorkerExit> parse_task_exit(std::string_view body) {
-  Caught caught, end;
-  if (!match_inside("srun: error: %1: task%2: %3", body, caught)) return std::nullopt;
-  auto [host, list, outcome] = caught.texts;
-  take(list, "s");
+std::optional<WorkerExit> ProcessEnds::feed(std::string_view body) {
+  Caught caught, code;
+  const Rule* const row = matching_row("process ends", body, caught);
+  if (!row) return std::nullopt;
+  for (const std::string& option : row->options)
+    if (match_front("code=%c", option, code)) caught.code = code.code;
   WorkerExit exit;
-  exit.ranks = unfold_ranks(list);
-  exit.host = host;
-  exit.by_srun = true;
-  for (const Rule& row : rows_of("process ends"))
-    if (row.name == "task" && match_front(row.anchor, outcome, end) && !exit.ranks.empty()) {
-      exit.code = end.code.value_or(code_of(row));
-      return exit;
-    }
-  return std::nullopt;
+  if (caught.rank) exit.ranks = {*caught.rank};
+  exit.host = caught.host;
+  exit.code = caught.signal ? -*caught.signal : caught.code.value_or(0);
+  exit.root = row->name != "end" && row->name != "tasks";
+  exit.by_torchrun = exit.local = row->name == "local";
+  if (exit.local) exit.ranks = {*caught.local_rank};
+  if (row->is("raw-kill") && exit.code == SIGKILL) exit.code = -SIGKILL;
+  if (row->name == "tasks") {
+    exit.host = caught.texts[0];
+    take(caught.texts[1], "s");
+    exit.ranks = unfold_ranks(caught.texts[1]);
+    exit.by_srun = true;
+  }
+  if (row->name == "named") {
+    named_ = std::move(exit);
+    return std::nullopt;
+  }
+  if (!named_ || !exit.ranks.empty()) return exit;
+  named_->code = exit.code;
+  return std::exchange(named_, std::nullopt);
 }
 
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
@@ -115,54 +83,20 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
   return line;
 }
 
-std::optional<WorkerExit> ProcessEnds::feed(std::string_view body, std::uint64_t line) {
-  constexpr std::uint64_t kLinesBetween = 5;
-  Caught caught;
-  if (named_ && line > named_at_ + kLinesBetween) named_.reset();
-  for (const Rule& row : rows_of("process ends")) {
-    if (row.name == "task" || !match_inside(row.anchor, body, caught)) continue;
-    WorkerExit exit = exit_of(caught, row.name != "end");
-    if (!caught.signal && !caught.code) exit.code = code_of(row);
-    if (row.is("raw-kill") && exit.code == SIGKILL) exit.code = -SIGKILL;
-    if (row.name == "named") {
-      named_ = std::move(exit);
-      named_at_ = line;
-      return std::nullopt;
-    }
-    if (named_ && exit.ranks.empty()) {
-      named_->code = exit.code;
-      return std::exchange(named_, std::nullopt);
-    }
-    return exit;
-  }
-  return std::nullopt;
-}
-
 // Every rank prints the line; a run that was started again may print another one.
 void note_root_cause(const Line& line, Findings& findings) {
-  constexpr std::size_t kMostRootCauses = 64;
+  constexpr std::size_t kMostRootCauses = 1024;
   auto cause = parse_root_cause(line.body());
-  if (!cause) return;
+  if (!cause || findings.braid.size() == kMostRootCauses) return;
   static_cast<Quote&>(*cause) = line;
-  if (!cause->host.empty()) findings.hosts.erase(cause->rank);  // a run that starts again may be elsewhere
-  findings.add_host(cause->rank, cause->host);
-  std::vector<RootCauseLine>& all = findings.braid;
-  const bool is_told =
-      !all.empty() && all.back().place.run == line.place.run && all.back().place.progress + 1 >= line.place.progress;
-  if (!is_told && all.size() < kMostRootCauses) all.push_back(std::move(*cause));
+  if (!cause->host.empty()) findings.hosts[cause->rank] = cause->host;  // a run that starts again may be elsewhere
+  findings.braid.push_back(std::move(*cause));
 }
 
-void note_torchrun_exit(std::optional<WorkerExit> exit, const Line& line, Findings& findings) {
-  if (!exit) return;
-  findings.torchrun = true;
-  findings.labels_are_nodes |= line.marks.labelled;
-  if (line.marks.labelled) exit->node = line.marks.rank;
-  findings.add_exit(std::move(*exit), line);
-}
-
-void note_process_end(WorkerExit exit, const Line& line, Findings& findings) {
+void note_exit(WorkerExit exit, const Line& line, Findings& findings) {
   const LineMarks& marks = line.marks;
   const bool is_labelled = marks.labelled && !exit.root;  // a launcher's own list has ranks in brackets, too
+  if (exit.by_torchrun && marks.labelled) exit.node = marks.rank;
   if (exit.ranks.empty() && marks.rank && !is_labelled && !marks.by_name) exit.ranks = {*marks.rank};
   if (exit.code != 0) findings.add_exit(std::move(exit), line);
 }
@@ -170,12 +104,10 @@ void note_process_end(WorkerExit exit, const Line& line, Findings& findings) {
 std::optional<int> note_spawned_exit(std::string_view body, const Line& line, Findings& findings) {
   Caught caught, end;
   if (!match_inside("rocess %r ", body, caught)) return std::nullopt;
-  WorkerExit exit = exit_of(caught);
-  if (match_inside("with signal %S", body, end) || match_inside("with exit code %c", body, end))
-    exit.code = exit_of(end).code;
-  else if (has(body, "with the following error"))
-    exit.code = 1;
-  if (exit.code != 0) findings.add_exit(std::move(exit), line);
+  WorkerExit exit = {.ranks = {*caught.rank}, .code = 1, .root = true};  // "with the following error"
+  if (match_inside("with signal %S", body, end)) exit.code = -*end.signal;
+  if (match_inside("with exit code %c", body, end)) exit.code = *end.code;
+  note_exit(std::move(exit), line, findings);
   return caught.rank;
 }
 

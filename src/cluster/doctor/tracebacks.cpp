@@ -229,9 +229,9 @@ void Tracebacks::ended(int writer, const Traceback& traceback, Line line) {
   if (sign == Sign::PythonError) sign = sign_told_before(traceback, line.marks.rank, findings_);
   bool is_wrapper = has(type, "CalledProcessError|CheckpointException");
   const bool is_of_launcher = traceback.is("launcher") && sign == Sign::PythonError;
-  if (const auto exit = ProcessEnds().feed(exception, line.place.line)) {
+  if (const auto exit = ProcessEnds().feed(exception)) {
     is_wrapper |= sign == Sign::PythonError && exit->signal();
-    if (is_wrapper || is_of_launcher) note_process_end(*exit, line, findings_);
+    if (is_wrapper || is_of_launcher) note_exit(*exit, line, findings_);
     if ((is_wrapper && exit->was_killed()) || is_of_launcher) return;
   }
   if (type == "SystemExit" && sign != Sign::NanLoss) return;
