@@ -180,15 +180,6 @@ std::optional<Sign> sign_of_end_by_shell(std::string_view text) {
   return row ? std::optional(row->sign) : std::nullopt;
 }
 
-std::optional<int> rank_before_list(std::string_view text) {
-  const std::size_t end = text.find(": [");
-  if (end == npos) return std::nullopt;
-  text = text.substr(0, end);
-  if (text.ends_with('!')) text.remove_suffix(1);
-  text.remove_prefix(text.find_last_not_of("0123456789") + 1);  // npos + 1 is 0
-  return take_small_number(text);
-}
-
 bool is_of_a_shell(std::string_view text) {
   Caught caught;
   return matching_row("script errors", text, caught);

@@ -61,7 +61,6 @@ std::optional<std::size_t> match_prefix(std::string_view pattern, std::string_vi
 std::string host_in(std::string_view body);
 
 std::optional<Sign> sign_of_end_by_shell(std::string_view text);
-std::optional<int> rank_before_list(std::string_view text);     // 5 of "5: [allreduce.x, ...]" and "5!: [..."
 bool has_whole(std::string_view text, std::string_view words);  // not within longer words
 bool is_of_a_shell(std::string_view text);  // a shell reports what is wrong with its script, not how a process ended
 bool mentions_fp8(std::string_view text);   // that is in use; of many lines, too

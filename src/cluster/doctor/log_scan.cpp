@@ -201,7 +201,7 @@ class LogScan {
         note_enqueued(line_, findings_);
         return add(Sign::CollectiveTimeout);
       case Sign::MonitoredBarrier:
-        note_absent(body, line_, findings_);
+        note_absent("absent ranks", body, line_, findings_);
         return add(Sign::CollectiveTimeout);
       case Sign::AbsentRank:
         return absent_rank();
@@ -223,7 +223,7 @@ class LogScan {
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
         if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has(body, "timed out task"))
-          note_absent(body, line_, findings_);
+          note_absent("absent ranks", body, line_, findings_);
         if (sign == Sign::CollectiveTimeout) note_work(line_, findings_);
         if (!is_noise(sign, marks)) add(sign);
     }
@@ -296,9 +296,9 @@ class LogScan {
   void absent_rank() {
     const std::string_view text = trimmed(line_.body());
     if ((text.starts_with("/job:") && !has(text, " ")) || text.ends_with("]") || text.ends_with("].") ||
-        rank_before_list(text))
-      note_absent(line_.text, line_, findings_);
-    note_lagging(line_, findings_);
+        has(text, ": ["))
+      note_absent("absent ranks", line_.text, line_, findings_);
+    note_absent("lagging ranks", line_.text, line_, findings_);
   }
 
   void note_done() {
@@ -322,7 +322,7 @@ class LogScan {
   }
 
   void progress(std::string_view text) {
-    if (state_->progress.take(text, line_.place, findings_)) return;
+    if (state_->progress.take(text, findings_)) return;
     if (has(text, "it/s]") && !has(text, "aving")) trace().saving.reset();  // other work
     note_context(text, findings_);
   }

@@ -115,26 +115,6 @@ namespace {
 
 constexpr std::size_t kLongestBar = 512;  // bytes
 
-std::optional<Step> step_behind_word(std::string_view line) {
-  static const std::vector<std::string> kStepWords = split(words_of("step"), '|');
-  for (const std::string& word : kStepWords)
-    for (std::size_t at = 0; (at = line.find(word, at)) != npos; at += word.size()) {
-      if (at > 0 && (is_letter(line[at - 1]) || line[at - 1] == '_')) continue;  // "micro_step", "timestep"
-      std::string_view rest = line.substr(at + word.size());
-      if (take_while(
-              rest, [](char c) { return is_one_of(" =:.'\"\t[(#", c); }, 12)
-              .empty())
-        continue;
-      const auto number = take_number(rest);
-      if (!number || (!rest.empty() && is_letter(rest[0]))) continue;
-      rest = trimmed(rest.substr(0, 24));  // "/ 100", " of 100"
-      const bool has_total = take(rest, "/") || take(rest, "of ");
-      rest = trimmed(rest);
-      return Step{number, has_total ? take_number(rest) : std::nullopt, at};
-    }
-  return std::nullopt;
-}
-
 // Reads "500/10000", "[  50/1251 (", "100 / 356", but no rates. The largest total counts: others are dates and epochs.
 std::optional<Step> fraction_in(std::string_view line) {
   std::optional<Step> best;
@@ -143,10 +123,10 @@ std::optional<Step> fraction_in(std::string_view line) {
     const std::size_t begin = before.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
     std::string_view first = before.substr(begin), rest = trimmed(line.substr(slash + 1));
     const auto number = take_number(first), total = take_number(rest);
-    const bool is_inside = (begin > 0 && (is_letter(before[begin - 1]) || is_one_of("/.", before[begin - 1]))) ||
-                           (!rest.empty() && (is_letter(rest[0]) || is_one_of("/.", rest[0])));
+    const bool is_inside =
+        (begin > 0 && is_one_of("/.", before[begin - 1])) || (!rest.empty() && is_one_of("/.", rest[0]));
     if (number && total && !is_inside && *number <= *total && *total > 1 && (!best || *total > *best->total))
-      best = Step{number, total, begin};
+      best = Step{number, total};
   }
   return best;
 }
@@ -179,34 +159,28 @@ std::string_view bar_in(std::string_view line) {
 std::optional<Step> step_in(std::string_view line) {
   line = line.substr(0, 1000);
   if (line.substr(0, kLongestBar).find("%|") != npos) return step_of_bar(line);
-  const auto step_by_word = step_behind_word(line);
   if (!says(line, "measure")) return std::nullopt;
-  const std::string_view head = line.substr(0, step_by_word ? std::min<std::size_t>(step_by_word->at, 80) : 80);
-  if (has(head, "alidation|eval_|Eval")) return std::nullopt;
-  if (step_by_word) return step_by_word;
+  if (Caught caught; matching_row("steps", line, caught)) return Step{caught.number, caught.total};
   // Hugging Face reports only fractions of an epoch: {'loss': 0.39, ..., 'epoch': 1.36}
   if (has(line, "'loss': ") && has(line, "'epoch': ")) return Step{};
   // "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": the epoch, and the step in it if there is one.
   if (const auto step = fraction_in(line)) return step;
   const auto epoch = number_after(line, "poch");
-  return epoch ? std::optional(Step{epoch, std::nullopt, 0}) : std::nullopt;
+  return epoch ? std::optional(Step{epoch, std::nullopt}) : std::nullopt;
 }
 
 // Job scripts print the first losses again at the end of a log: these lines are not progress.
-bool ProgressWatch::is_quotation(std::string_view line, const Place& place) {
+bool ProgressWatch::is_quotation(std::string_view line) {
   constexpr std::size_t kFirstLines = 64;
-  if (place.own_time && last_time_ && seconds_between(*last_time_, *place.time) < -1) return true;
-  if (place.own_time) last_time_ = place.time;
-  if (first_lines_.size() < kFirstLines)
-    return !first_lines_.insert(std::hash<std::string_view>()(trimmed(line))).second;
-  return !place.own_time && first_lines_.contains(std::hash<std::string_view>()(trimmed(line)));
+  const std::size_t hash = std::hash<std::string_view>()(trimmed(line));
+  return first_lines_.size() < kFirstLines ? !first_lines_.insert(hash).second : first_lines_.contains(hash);
 }
 
-bool ProgressWatch::take(std::string_view line, const Place& place, Findings& findings) {
+bool ProgressWatch::take(std::string_view line, Findings& findings) {
   constexpr std::int64_t kStraggling = 10, kFarAhead = 1000;
   const auto step = step_in(line);
   if (!step) return false;
-  if (is_quotation(line.substr(step->at), place)) return true;
+  if (is_quotation(line)) return true;
   FileTrace& file = findings.files.back();
   if (const auto number = step->number) {
     // Several ranks may report the same iteration; a number far back is a run that started again.
@@ -238,13 +212,6 @@ double seconds_of_limit(std::string_view text) {
   return seconds + (has_days ? 86400.0 * static_cast<double>(*first) : 0);
 }
 
-void add_absent(int rank, const Line& line, Findings& findings) {
-  constexpr std::size_t kMostAbsent = 1000;
-  if (findings.named_absent.size() == kMostAbsent) return;
-  findings.named_absent.push_back(findings.finding_in(Sign::AbsentRank, line));
-  findings.named_absent.back().rank = rank;
-}
-
 // "[PG ID 0 PG GUID 0(default_pg)"
 std::string group_in(std::string_view body) {
   const std::size_t group = body.find("[PG "), end = body.find(" Rank", group);
@@ -254,21 +221,14 @@ std::string group_in(std::string_view body) {
 }  // namespace
 
 void note_context(std::string_view body, Findings& findings) {
-  const std::pair<std::optional<std::int64_t>*, const char*> numbers[] = {
-      {&findings.num_experts, "num_experts"},
-      {&findings.num_experts, "num-experts"},
-      {&findings.num_experts, "num_local_experts"},
-      {&findings.num_experts, "n_routed_experts"},
-      {&findings.expert_parallel, "expert_model_parallel_size"},
-      {&findings.expert_parallel, "expert-model-parallel-size"},
-      {&findings.expert_parallel, "expert_parallel_size"},
-      {&findings.world_size, "world size"},
-      {&findings.world_size, "world_size"},
-      {&findings.world_size, "WORLD_SIZE"}};
-  for (const auto& [number, key] : numbers)
-    if (!*number) *number = number_after(body, key);
-  if (auto member = behind(body, ", MEMBER: "); member && take_number(*member) && take(*member, "/"))  // Lightning
-    if (!findings.world_size) findings.world_size = take_number(*member);
+  const std::map<std::string_view, std::optional<std::int64_t>*> numbers = {
+      {"experts", &findings.num_experts},
+      {"expert-parallel", &findings.expert_parallel},
+      {"world", &findings.world_size}};
+  for (const Rule& row : rows_of("facts"))
+    if (auto& number = *numbers.at(row.name); !number) number = number_after(body, row.anchor);
+  if (Caught caught; !findings.world_size && match_inside(", MEMBER: %n%N", body, caught))  // Lightning
+    findings.world_size = caught.number;
   if (mentions_fp8(body) || has(body, "scale_inv")) findings.fp8 = true;
 }
 
@@ -291,8 +251,7 @@ bool note_limit(const Line& line, Findings& findings) {
 
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings) {
   constexpr double kShare = 0.05, kLate = 300;  // programs start after their job; Slurm ends jobs a little late
-  const bool is_done = findings.iteration && findings.iterations && *findings.iteration >= *findings.iterations;
-  if (!findings.limit || !first || !last || findings.files.back().progress == 0 || is_done) return;
+  if (!findings.limit || !first || !last || findings.files.back().progress == 0) return;
   const double left = findings.limit_end ? seconds_between(*last, *findings.limit_end)
                                          : findings.limit_s - seconds_between(*first, *last);
   if (left <= std::max(kShare * findings.limit_s, 60.0) && left >= -kLate)
@@ -312,32 +271,16 @@ void note_enqueued(const Line& line, Findings& findings) {
     findings.add_work({line, *line.marks.rank, group_in(line.body()), "", *work, completed.value_or(*work)});
 }
 
-// "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
-void note_absent(std::string_view body, const Line& line, Findings& findings) {
+void note_absent(std::string_view section, std::string_view body, const Line& line, Findings& findings) {
+  constexpr std::size_t kMostAbsent = 1000;
   if (has(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
-  if (const auto rank = rank_before_list(body)) add_absent(*rank, line, findings);         // Horovod
-  for (const Rule& row : rows_of("absent ranks"))
-    if (Caught caught; match_inside(row.anchor, body, caught)) add_absent(*caught.rank, line, findings);
-  if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != npos) {
-    std::string_view list = body.substr(0, end);
-    list.remove_prefix(std::min(list.rfind("Rank"), list.size()));
-    take(list, "Rank");
-    take(list, "s");
-    for (const int rank : unfold_ranks(list)) add_absent(rank, line, findings);
-  }
-}
-
-// "[6] finished collective #182, but didn't join collective #183", "ranks [2, 5] are the lagging ranks", "missing
-// ranks: {3}"
-void note_lagging(const Line& line, Findings& findings) {
-  for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish", "}"}) {
-    const std::size_t end = line.text.find(words), open = line.text.substr(0, end).find_last_of("[{");
-    if (end == npos || open == npos) continue;
-    const std::vector<int> ranks = unfold_ranks(line.text.substr(open + 1, end - open - 1));
-    const bool may_all_be_stuck = has(words, "didn't finish");
-    if (may_all_be_stuck && ranks.size() > 1) return;
-    for (const int rank : ranks) add_absent(rank, line, findings);
-  }
+  for (const Rule& row : rows_of(section))
+    if (Caught caught; match_inside(row.anchor, body, caught))
+      for (const int rank : caught.rank ? std::vector{*caught.rank} : unfold_ranks(caught.ranks)) {
+        if (findings.named_absent.size() == kMostAbsent) return;
+        findings.named_absent.push_back(findings.finding_in(Sign::AbsentRank, line));
+        findings.named_absent.back().rank = rank;
+      }
 }
 
 // "[PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77,
@@ -367,11 +310,9 @@ std::optional<int> rank_that_failed(std::string_view line) {
   for (std::size_t at = 1; (at = line.find("ank ", at)) != npos; ++at) {
     Caught caught;
     const auto length = match_front("ank %r", line.substr(at), caught);
-    const std::string_view before = trimmed(line.substr(0, at - 1));
-    if (!length || !is_one_of("rR", line[at - 1]) || before.ends_with("ocal") || before.ends_with("ode")) continue;
-    const std::string_view near = line.substr(at + *length, kNear);
-    if (!begins(near, "]|)") && has(near, " failed| died| crashed| exited| was killed| aborted| terminated| lost") &&
-        !has(near, "failed to |exited normally|exited with code 0|exit code 0"))
+    const std::string_view near = line.substr(at + length.value_or(0), kNear);
+    if (length && !trimmed(line.substr(0, at - 1)).ends_with("ocal") && !begins(near, "]|)") &&
+        says(near, "rank-ended"))
       return caught.rank;
   }
   return std::nullopt;
@@ -383,10 +324,9 @@ std::optional<Sign> sign_of_last_words(const LineMarks& marks) {
   const std::string_view line = marks.body, text = trimmed(line);
   // "  hang_limit_s: 300   # end the run when a rank makes no progress": a recipe that a run prints.
   const std::string low = in_small_letters(line.substr(0, line.find("  # ")).substr(0, kLongest));
-  if (text.starts_with('#') || says(low, "only-possible") || begins(low, "{|+")) return std::nullopt;
-  const auto sign = sign_by_words("last words", low);
-  const bool is_for_information = is_warning(line) || marks.level == 'I' || marks.level == 'W' ||
-                                  has(line, "INFO|rWarning|eWarning|nWarning|wandb|[W|WARN ");
+  const auto sign =
+      says(low, "only-possible") || begins(text, "#|{|+") ? std::nullopt : sign_by_words("last words", low);
+  const bool is_for_information = is_warning(line) || is_information(marks) || has(line, "nWarning|wandb|WARN ");
   const bool is_known = is_of_the_scheduler(text);  // Slurm's words are
   return sign && (is_known || (role_of(*sign) != Role::Outside && is_for_information)) ? std::nullopt : sign;
 }

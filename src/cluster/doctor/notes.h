@@ -51,7 +51,6 @@ std::optional<int> note_spawned_exit(std::string_view body, const Line& line, Fi
 struct Step {
   std::optional<std::int64_t> number;  // some styles have none
   std::optional<std::int64_t> total;
-  std::size_t at = 0;  // offset of the step in the line, behind times and names
 };
 
 // The step that a line reports. `line` has no colours, and was found by a row of progress or by bar_in().
@@ -64,13 +63,12 @@ std::string_view bar_in(std::string_view line);
 class ProgressWatch {
  public:
   // Counts a line that reports a finished step in findings.files.back(). False if the line reports something else.
-  bool take(std::string_view line, const Place& place, Findings& findings);
+  bool take(std::string_view line, Findings& findings);
 
  private:
-  bool is_quotation(std::string_view line, const Place& place);
+  bool is_quotation(std::string_view line);
 
   std::int64_t best_iteration_ = -1;
-  std::optional<LogTime> last_time_;
   std::set<std::size_t> first_lines_;  // their hashes
 };
 
@@ -81,8 +79,8 @@ void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> las
 void note_artifacts(const Line& line, Findings& findings);  // that are being saved
 void note_enqueued(const Line& line, Findings& findings);
 void note_work(const Line& line, Findings& findings);  // that a watchdog found waiting
-void note_absent(std::string_view body, const Line& line, Findings& findings);
-void note_lagging(const Line& line, Findings& findings);  // of PyTorch's report of a desync
+// Ranks that others waited for in vain; the section has the patterns that name them.
+void note_absent(std::string_view section, std::string_view body, const Line& line, Findings& findings);
 
 // Notes which of the last lines of `text` report an end. The text ends with line number `last` of its file.
 void note_last_words(std::string_view text, std::uint64_t last, Findings& findings);

@@ -118,9 +118,22 @@ std::vector<std::string> alternatives_in(std::string_view text) {
 // Sections of rules whose rows begin with a kind of line, and those of patterns.
 const std::vector<std::string> kOfKinds = {"lines", "exception types", "exception words", "last words", "refusals",
                                            "noise", "outlived",        "advice",          "shells"};
-const std::vector<std::string> kOfPatterns = {
-    "process ends", "prefixes", "numbered prefixes", "ranks in messages", "absent ranks", "launchers", "frames", "code",
-    "hosts",        "shells",   "script errors",     "exit codes",        "sizes"};
+const std::vector<std::string> kOfPatterns = {"process ends",
+                                              "prefixes",
+                                              "numbered prefixes",
+                                              "ranks in messages",
+                                              "absent ranks",
+                                              "launchers",
+                                              "frames",
+                                              "code",
+                                              "hosts",
+                                              "shells",
+                                              "script errors",
+                                              "exit codes",
+                                              "lagging ranks",
+                                              "steps",
+                                              "facts",
+                                              "sizes"};
 
 void add_row(RuleTable& table, const std::string& section, std::string_view line, int number) {
   Rule row = parse_row(line, number);

@@ -207,6 +207,10 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
       return (caught.code = take_signed_number(text)).has_value();
     case 'k':
       return take_rank_word(text);
+    case 'R':
+      caught.ranks = take_while(text, [](char c) { return is_digit(c) || is_one_of("-, ", c); });
+      text = {trimmed(caught.ranks).end(), text.end()};
+      return !(caught.ranks = trimmed(caught.ranks)).empty();
     case 'h':
       return !(caught.host = take_while(text, is_host)).empty();
     case 't':
@@ -219,6 +223,13 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
       return text.empty();
     case ']':
       return text.empty() || is_one_of("]),>|}", text[0]) || text.starts_with(" of ");
+  }
+  if (kind == 'N') {
+    const auto is_between = [](char c) { return is_one_of(" =:.'\"\t[(#/", c); };
+    if (take_while(text, is_between, 12).empty() || !(caught.number = take_number(text))) return false;
+    std::string_view rest = trimmed(text.substr(0, 24));
+    caught.total = take(rest, "/") || take(rest, "of ") ? (rest = trimmed(rest), take_number(rest)) : std::nullopt;
+    return true;
   }
   if (kind == 'z') {
     const std::string_view size = text;

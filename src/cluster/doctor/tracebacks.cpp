@@ -239,7 +239,8 @@ void Tracebacks::ended(int writer, const Traceback& traceback, Line line) {
   const bool is_of_store = sign == Sign::StoreTimeout && has(traceback.frame, "elastic/");
   if (sign == Sign::CollectiveTimeout || sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost || is_of_store)
     if (traceback.is("rendezvous")) sign = Sign::RendezvousFailed;
-  if (sign == Sign::StoreTimeout || has(exception, "monitoredBarrier")) note_absent(exception, line, findings_);
+  if (sign == Sign::StoreTimeout || has(exception, "monitoredBarrier"))
+    note_absent("absent ranks", exception, line, findings_);
   line.marks.body = exception;
   Finding finding = findings_.finding_in(sign, line);
   if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
