@@ -109,56 +109,40 @@ void Findings::settle() {
     for (Finding& finding : found)
       if (finding.labelled) finding.rank.reset();
   }
-  settle_runs();
   settle_local_ranks();
   // The name of a file proves no rank: if its lines are of several ranks, the name is ignored.
   for (Finding& finding : found)
     if (finding.by_name && file_of(finding.place).has_other_ranks) finding.rank.reset();
-  settle_ends();
+  for (int number = 0; FileTrace & file : files) settle_end(file, number++);
   for (const WorkerExit& exit : exits)
-    if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
+    if (exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
 }
 
-// If a launcher announces a restart that never happens, the lines before it show what ended the run.
-void Findings::settle_runs() {
-  for (int number = 0; FileTrace & file : files) {
-    const bool says_more = std::ranges::any_of(found, [&](const Finding& f) {
-      return f.place.file == number && f.place.run == file.run && !f.is(Sign::Stopped);
-    });
-    if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0) --file.run;
-    ++number;
-  }
+void Findings::settle_end(FileTrace& file, int number) {
+  // If a launcher announces a restart that never happens, the lines before it show what ended the run.
+  const bool says_more = std::ranges::any_of(found, [&](const Finding& f) {
+    return f.place.file == number && f.place.run == file.run && !f.is(Sign::Stopped);
+  });
+  if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0) --file.run;
+  // If training went on, another process was done.
+  const bool is_done = file.said_done && file.progress <= file.said_done->progress + 1;
+  const std::uint64_t end = std::max(file.script_end, is_done ? file.said_done->line : 0);
+  const bool contradicted = is_contradicted(file, end, number);
+  end_contradicted |= contradicted && file.script_end > 0;
+  if (!contradicted) file.good_end = std::max(file.good_end, end);
 }
 
-void Findings::settle_ends() {
-  for (int number = 0; FileTrace & file : files) {
-    // If training went on, another process was done.
-    const bool is_done = file.said_done && file.progress <= file.said_done->progress + 1;
-    const std::uint64_t end = std::max(file.script_end, is_done ? file.said_done->line : 0);
-    const bool contradicted = end > 0 && is_contradicted(file, end, number);
-    end_contradicted |= contradicted && file.script_end > 0;
-    if (!contradicted) file.good_end = std::max(file.good_end, end);
-    ++number;
-  }
-}
-
-// An exception after which training did not go on, a process that failed, or Braid's root cause contradict a successful
-// end. Ranks that were stopped, or that lost each other when all of them ended, do not. A process that later reports
-// its end has handled its exceptions.
+// An exception after which training did not go on, or a process that failed contradict a successful end. Ranks that
+// were stopped, or that lost each other when all of them ended, do not. A process that later reports its end has
+// handled its exceptions.
 bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int number) const {
-  const auto counts = [&](const Quote& quote) {
-    const Place& place = quote.place;
-    return place.file == number && (place.line < end || file.script_end < end) && !survived(place) &&
-           place.progress == file.progress;
-  };
+  const auto is_last = [&](const Place& place) { return place.file == number && place.progress == file.progress; };
   const auto tells = [&](const Finding& f) {  // why a program ended on its own accord
-    const bool was_handled =
-        f.traceback && !f.bare && file.script_end < end && f.place.line < end && f.rank == file.done_rank;
-    return !was_handled && f.role() == Role::Cause && counts(f) &&
-           (f.traceback || (f.is(Sign::NanLoss) && has(f.text, "stop|Stop|xit|bort|erminat")));
+    const bool was_handled = file.script_end < end && f.place.line < end && f.rank == file.done_rank;
+    return f.role() == Role::Cause && is_last(f.place) && (f.traceback ? f.bare || !was_handled : f.is(Sign::NanLoss));
   };
-  return std::ranges::any_of(found, tells) || std::ranges::any_of(braid, counts) ||
-         any_exit([&](const WorkerExit& e) { return !e.ranks.empty() && e.failed() && counts(e); });
+  return std::ranges::any_of(found, tells) ||
+         any_exit([&](const WorkerExit& e) { return !e.ranks.empty() && e.failed() && is_last(e.place); });
 }
 
 // torchrun's "[default3]:" is rank 3 on a single node. On several nodes, only its list of failures names the rank.

@@ -181,9 +181,8 @@ struct Findings {
   void settle();
 
  private:
-  void settle_runs();
   void settle_local_ranks();
-  void settle_ends();
+  void settle_end(FileTrace& file, int number);
   bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
   void forget_survived(const Place& now);
 

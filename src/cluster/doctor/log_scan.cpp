@@ -58,8 +58,6 @@ class LogScan {
     ProgressWatch progress{};
     int starts = 0;
     std::optional<Finding> said{};  // by Braid; an error if it says next where, or how to fix it
-    RankTrace* trace = nullptr;     // of the writer of the last line
-    int traced_rank = -1;
   };
 
   FileTrace& trace() { return findings_.files.back(); }
@@ -67,7 +65,6 @@ class LogScan {
 
   // Records the writer and the time of a line. It is called for every line and must stay cheap.
   void note_writer(const LineReader::Line& line) {
-    if (line.text.empty()) return;
     const LineMarks marks = marks_of(line.text.substr(0, 120));
     state_->line_before_has_time = std::exchange(state_->last_time_own, marks.time.has_value());
     if (marks.time) state_->last_time = marks.time;
@@ -80,12 +77,11 @@ class LogScan {
     if (own && state_->rank && *own != *state_->rank) trace().has_other_ranks = true;
     const auto rank = own ? own : state_->rank;
     if (!rank) return;
-    if (*rank != std::exchange(state_->traced_rank, *rank)) state_->trace = findings_.trace_of(*rank);
-    if (!state_->trace) return;
-    state_->trace->labelled = marks.labelled;
-    ++state_->trace->lines;
-    state_->trace->last = {
-        .file = file_, .line = line.number, .time = state_->last_time, .own_time = marks.time.has_value()};
+    RankTrace* const trace = findings_.trace_of(*rank);
+    if (!trace) return;
+    trace->labelled = marks.labelled;
+    ++trace->lines;
+    trace->last = {.file = file_, .line = line.number, .time = state_->last_time, .own_time = marks.time.has_value()};
   }
 
   // Nearly all lines end here. The raw text of an iteration's line is enough, unless the line contains another anchor.
@@ -111,13 +107,7 @@ class LogScan {
 
   // A progress bar rewrites its line with carriage returns: each part is a line of its own.
   void examine(const LineReader::Line& line) {
-    for (std::string_view rest = line.text; !rest.empty();) {
-      const std::string_view part = take_until(rest, "\r");
-      bool has_anchor = line_by_line();
-      if (!has_anchor) rules_.each(part, [&](const Rule&) { return has_anchor = true, false; });
-      if (has_anchor) examine_part(part, line.number);
-    }
-    if (line.text.empty() && state_->tracebacks.any_open()) examine_part("", line.number);
+    for (std::string_view rest = line.text; !rest.empty();) examine_part(take_until(rest, "\r"), line.number);
   }
 
   void examine_part(std::string_view raw, std::uint64_t number) {
@@ -138,7 +128,7 @@ class LogScan {
     line_.text = text;
     line_.focus = rule ? std::min(text.find(rule->anchor), text.size()) : 0;
     line_.shown = kept_of(text, line_.focus);
-    if (rule && (role_of(rule->sign) != Role::Context || ++examined_ < kLinesForLaunchers)) note_launchers();
+    if (rule && ++examined_ < kLinesForLaunchers) note_launchers();
     if (state_->tracebacks.any_open() && state_->tracebacks.take(line_)) return;
     if (state_->block.open())
       if (auto exit = state_->block.feed(marks.body)) note_exit(std::move(*exit), line_, findings_);
@@ -172,7 +162,7 @@ class LogScan {
       case Sign::Progress:
         return progress(body);
       case Sign::BraidSays:
-        if (body.starts_with("braid: ")) state_->said = findings_.finding_in(Sign::BraidError, line_);
+        state_->said = findings_.finding_in(Sign::BraidError, line_);
         return;
       case Sign::BraidFix:
         if (state_->said && line_.place.line - state_->said->place.line <= 3) findings_.add(*state_->said);
@@ -185,13 +175,12 @@ class LogScan {
       case Sign::SaysDone:
         return note_done();
       case Sign::JobLimit:
-        if (note_limit(line_, findings_)) state_->first_time = marks.time;  // the run begins after this line
-        return;
+        return note_limit(line_, findings_);
       case Sign::JobExit:
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
         return;
       case Sign::RunStarts:
-        if (++state_->starts > 1 || has(body, "restart")) ++trace().run, trace().progress_before_run = trace().progress;
+        if (++state_->starts > 1) ++trace().run, trace().progress_before_run = trace().progress;
         return note_context(body, findings_);
       case Sign::ShellError:  // scripts go on after most of them
         return is_of_a_shell(trimmed(body)) ? add_weakly(Sign::ShellError) : note_remark();
@@ -222,9 +211,9 @@ class LogScan {
         return trace().saving.reset();
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
-        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has(body, "timed out task"))
+        if (sign == Sign::StoreTimeout || has(body, "timed out task"))
           note_absent("absent ranks", body, line_, findings_);
-        if (sign == Sign::CollectiveTimeout) note_work(line_, findings_);
+        note_work(line_, findings_);
         if (!is_noise(sign, marks)) add(sign);
     }
   }
@@ -234,13 +223,11 @@ class LogScan {
     const std::string_view body = line_.body();
     if (const auto rank = rank_told_by(sign, body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
     if (row_for("outlived", body, sign)) finding.bare = true;
-    if (finding.role() == Role::Outside && !line_.marks.time) {
-      // Reads the time in "CANCELLED AT 2026-11-15T12:40:29". One long before the preceding lines is of another zone.
-      constexpr double kLate = 600;  // seconds
-      Place& place = finding.place;
-      if (const auto time = time_inside(body); time && !(place.time && seconds_between(*time, *place.time) > kLate))
-        place.time = time, place.own_time = true;
-    }
+    // Reads the time in "CANCELLED AT 2026-11-15T12:40:29". One long before the preceding lines is of another zone.
+    constexpr double kLate = 600;  // seconds
+    Place& place = finding.place;
+    if (const auto time = time_inside(body); time && !(place.time && seconds_between(*time, *place.time) > kLate))
+      place.time = time, place.own_time = true;
     findings_.add(std::move(finding));
   }
 
@@ -253,13 +240,11 @@ class LogScan {
 
   void note_remark() {
     const std::string_view text = from_exception(trimmed(line_.body())), type = exception_type(text);
-    if (is_warning(text) || has(text, "frame #")) return;
-    if (has(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
+    if (is_warning(text) || says(text, "harmless")) return;
     if (is_of_the_scheduler(text)) return note_refusal();
     if (const auto end = sign_of_end_by_shell(text)) return add_weakly(*end);
     if (!is_named_error(type) && is_information(line_.marks)) return;
     if (!is_named_error(type)) return findings_.add(findings_.finding_in(Sign::Remark, line_));
-    if (text.size() <= type.size() + 2) return;  // it has no message
     // Classifying costs time, so a log that is full of errors skips it.
     add_weakly(findings_.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError);
   }
@@ -287,16 +272,13 @@ class LogScan {
   }
 
   void note_watchdog() {
-    const auto sign = sign_in(behind(line_.body(), "terminated with exception: ").value_or(""));
-    const bool tells = sign && (role_of(*sign) == Role::Cause || role_of(*sign) == Role::Consequence);
-    add(tells && *sign != Sign::NativeCrash ? *sign : Sign::CollectiveTimeout);
+    add(sign_in(behind(line_.body(), "terminated with exception: ").value_or("")).value_or(Sign::CollectiveTimeout));
   }
 
   // The line may only name ranks that others waited for (JAX, Horovod). "2: [" looks like a label.
   void absent_rank() {
     const std::string_view text = trimmed(line_.body());
-    if ((text.starts_with("/job:") && !has(text, " ")) || text.ends_with("]") || text.ends_with("].") ||
-        has(text, ": ["))
+    if (text.starts_with("/job:") || text.ends_with("]") || has(text, ": ["))
       note_absent("absent ranks", line_.text, line_, findings_);
     note_absent("lagging ranks", line_.text, line_, findings_);
   }

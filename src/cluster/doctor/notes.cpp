@@ -232,7 +232,7 @@ void note_context(std::string_view body, Findings& findings) {
   if (mentions_fp8(body) || has(body, "scale_inv")) findings.fp8 = true;
 }
 
-bool note_limit(const Line& line, Findings& findings) {
+void note_limit(const Line& line, Findings& findings) {
   double seconds = 0;
   for (const char* key : {"TimeLimit=", "--time=", "#SBATCH -t ", "ime limit"})
     if (auto rest = behind(line.body(), key); rest && seconds == 0) {
@@ -240,13 +240,12 @@ bool note_limit(const Line& line, Findings& findings) {
       seconds = seconds_of_limit(*rest);
     }
   const auto end = time_at(behind(line.body(), "EndTime=").value_or(""));
-  if (seconds == 0 && !end) return false;
+  if (seconds == 0 && !end) return;
   if (seconds != 0 || !findings.limit) {  // scontrol has a line for each
     findings.limit = findings.finding_in(Sign::TimeLimit, line);
     findings.limit_s = seconds;
   }
   findings.limit_end = end;
-  return true;
 }
 
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings) {

@@ -73,7 +73,7 @@ class ProgressWatch {
 };
 
 void note_context(std::string_view body, Findings& findings);
-bool note_limit(const Line& line, Findings& findings);  // false if the line has no limit
+void note_limit(const Line& line, Findings& findings);
 // Adds a TimeLimit finding to the last words if the log stops during training when the job's time limit is reached.
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings);
 void note_artifacts(const Line& line, Findings& findings);  // that are being saved
