@@ -174,12 +174,6 @@ std::string host_in(std::string_view body) {
   return matching_row("hosts", body, caught) ? std::string(caught.host) : "";
 }
 
-std::optional<Sign> sign_of_end_by_shell(std::string_view text) {
-  Caught caught;
-  const Rule* const row = matching_row("shells", text, caught);
-  return row ? std::optional(row->sign) : std::nullopt;
-}
-
 bool is_of_a_shell(std::string_view text) {
   Caught caught;
   return matching_row("script errors", text, caught);
@@ -300,7 +294,7 @@ bool is_noise(Sign sign, const LineMarks& marks) {
 
 std::optional<Sign> sign_of_words(std::string_view message) {
   for (const std::string& guess : split(words_of("guesses"), '|')) message = message.substr(0, message.find(guess));
-  return sign_by_words("exception words", in_small_letters(message));
+  return sign_of(row_for("exception words", in_small_letters(message)));
 }
 
 Sign sign_of_exception(std::string_view exception) {

@@ -60,7 +60,6 @@ std::optional<std::size_t> match_prefix(std::string_view pattern, std::string_vi
 // "host a12" out of "*** JOB 7 ON a12 CANCELLED AT", "Node failure on a12", "a12:4242:4300 [3] NCCL WARN"; else empty.
 std::string host_in(std::string_view body);
 
-std::optional<Sign> sign_of_end_by_shell(std::string_view text);
 bool has_whole(std::string_view text, std::string_view words);  // not within longer words
 bool is_of_a_shell(std::string_view text);  // a shell reports what is wrong with its script, not how a process ended
 bool mentions_fp8(std::string_view text);   // that is in use; of many lines, too

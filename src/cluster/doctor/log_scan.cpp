@@ -242,7 +242,7 @@ class LogScan {
     const std::string_view text = from_exception(trimmed(line_.body())), type = exception_type(text);
     if (is_warning(text) || says(text, "harmless")) return;
     if (is_of_the_scheduler(text)) return note_refusal();
-    if (const auto end = sign_of_end_by_shell(text)) return add_weakly(*end);
+    if (Caught caught; const Rule* end = matching_row("shells", text, caught)) return add_weakly(end->sign);
     if (!is_named_error(type) && is_information(line_.marks)) return;
     if (!is_named_error(type)) return findings_.add(findings_.finding_in(Sign::Remark, line_));
     // Classifying costs time, so a log that is full of errors skips it.
@@ -254,7 +254,7 @@ class LogScan {
     constexpr std::size_t kMostRefusals = 4;
     const std::string_view text = trimmed(line_.body());
     if (begins(text, "sbatch: error: |salloc: error: "))
-      if (const auto sign = sign_by_words("refusals", text)) add(*sign);
+      if (const Rule* row = row_for("refusals", text)) add(row->sign);
     if (has(text, "error: ") && findings_.refusals.size() < kMostRefusals)
       findings_.refusals.push_back(findings_.finding_in(Sign::Remark, line_));
   }

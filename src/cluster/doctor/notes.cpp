@@ -324,7 +324,7 @@ std::optional<Sign> sign_of_last_words(const LineMarks& marks) {
   // "  hang_limit_s: 300   # end the run when a rank makes no progress": a recipe that a run prints.
   const std::string low = in_small_letters(line.substr(0, line.find("  # ")).substr(0, kLongest));
   const auto sign =
-      says(low, "only-possible") || begins(text, "#|{|+") ? std::nullopt : sign_by_words("last words", low);
+      says(low, "only-possible") || begins(text, "#|{|+") ? std::nullopt : sign_of(row_for("last words", low));
   const bool is_for_information = is_warning(line) || is_information(marks) || has(line, "nWarning|wandb|WARN ");
   const bool is_known = is_of_the_scheduler(text);  // Slurm's words are
   return sign && (is_known || (role_of(*sign) != Role::Outside && is_for_information)) ? std::nullopt : sign;

@@ -16,16 +16,20 @@ namespace {
   throw ConfigError({what, fmt::format("{}:{}", file, line), "the first lines of the file explain its format"});
 }
 
-// Calls row(section, line's text, its number) for each line that is neither empty nor a comment.
+// Calls row(section, what the section holds, line's text, its number) for each line that is neither empty nor a
+// comment.
 template <class Row>
 void each_row(std::string_view text, Row row) {
+  std::map<std::string, std::string> holds;  // by section; "[lines] kinds" says it
   std::string section;
   for (int number = 1; !text.empty(); ++number) {
-    const std::string_view line = trimmed(take_until(text, "\n"));
-    if (line.starts_with('[') && line.ends_with(']'))
-      section = line.substr(1, line.size() - 2);
-    else if (!line.empty() && line[0] != '#')
-      row(section, line, number);
+    std::string_view line = trimmed(take_until(text, "\n"));
+    if (take(line, "[")) {
+      section = take_until(line, "]");
+      holds[section] += line;
+    } else if (!line.empty() && line[0] != '#') {
+      row(section, holds[section], line, number);
+    }
   }
 }
 
@@ -115,27 +119,8 @@ std::vector<std::string> alternatives_in(std::string_view text) {
   return all;
 }
 
-// Sections of rules whose rows begin with a kind of line, and those of patterns.
-const std::vector<std::string> kOfKinds = {"lines", "exception types", "exception words", "last words", "refusals",
-                                           "noise", "outlived",        "advice",          "shells"};
-const std::vector<std::string> kOfPatterns = {"process ends",
-                                              "prefixes",
-                                              "numbered prefixes",
-                                              "ranks in messages",
-                                              "absent ranks",
-                                              "launchers",
-                                              "frames",
-                                              "code",
-                                              "hosts",
-                                              "shells",
-                                              "script errors",
-                                              "exit codes",
-                                              "lagging ranks",
-                                              "steps",
-                                              "facts",
-                                              "sizes"};
-
-void add_row(RuleTable& table, const std::string& section, std::string_view line, int number) {
+void add_row(RuleTable& table, const std::string& section, const std::string& holds, std::string_view line,
+             int number) {
   Rule row = parse_row(line, number);
   if (section == "kinds") return add_kind(table, row, number);
   if (line.find('"') == npos) refuse("rules.txt", number, "a text in quotes is missing");
@@ -144,17 +129,12 @@ void add_row(RuleTable& table, const std::string& section, std::string_view line
     words += (words.empty() ? "" : "|") + row.anchor;
     return;
   }
-  if (section == "signals") {
-    const auto cause = named<Cause>(table.causes, &CauseText::slug, row.name, number, "cause");
-    for (const std::string& signal : row.options) table.signals[parse_int(signal).value_or(0)] = {cause, row.anchor};
-    return;
-  }
-  const bool is_of_kinds = contains(kOfKinds, section), is_line = section == "lines";
-  const bool is_of_patterns = contains(kOfPatterns, section);
-  if (!is_of_kinds && !is_of_patterns) refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
-  if (is_of_kinds) row.sign = named<Sign>(table.kinds, &RuleTable::Kind::name, row.name, number, "kind");
+  if (holds.empty()) refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
+  if (has(holds, "kinds")) row.sign = named<Sign>(table.kinds, &RuleTable::Kind::name, row.name, number, "kind");
+  if (has(holds, "causes")) row.cause = named<Cause>(table.causes, &CauseText::slug, row.name, number, "cause");
+  const bool is_line = section == "lines";
   std::vector<Rule>& rows = is_line ? table.lines : table.sections[section];
-  if (!is_of_patterns && !is_line) return rows.push_back(std::move(row));
+  if (!has(holds, "patterns")) return rows.push_back(std::move(row));
   for (std::string& anchor : alternatives_in(std::exchange(row.anchor, {}))) {
     if (is_line && anchor.size() < AnchorScan::kShortest)
       refuse("rules.txt", number, fmt::format("'{}' has fewer than {} bytes", anchor, AnchorScan::kShortest));
@@ -174,8 +154,8 @@ const auto& found_in(const Map& map, std::string_view name, const char* what) {
 
 RuleTable parse_rules(std::string_view rules, std::string_view causes) {
   RuleTable table;
-  each_row(causes, [&](const auto& slug, auto line, int number) { add_cause(table, slug, line, number); });
-  each_row(rules, [&](const auto& section, auto line, int number) { add_row(table, section, line, number); });
+  each_row(causes, [&](auto& slug, auto&, auto line, int number) { add_cause(table, slug, line, number); });
+  each_row(rules, [&](auto&... row) { add_row(table, row...); });
   BRAID_CHECK_EQ(table.causes.size(), static_cast<std::size_t>(Cause::Unknown) + 1, "causes.txt");
   BRAID_CHECK_EQ(table.kinds.size(), static_cast<std::size_t>(Sign::Remark) + 1, "[kinds] of rules.txt");
   return table;
@@ -203,20 +183,15 @@ const Rule* row_for(std::string_view section, std::string_view text, std::option
   return nullptr;
 }
 
-std::optional<Sign> sign_by_words(std::string_view section, std::string_view text) {
-  const Rule* const row = row_for(section, text);
-  return row ? std::optional(row->sign) : std::nullopt;
-}
-
 std::optional<Sign> sign_in(std::string_view text, const std::function<bool(Sign)>& wanted) {
   for (const Rule& rule : rules().lines)
     if (wanted(rule.sign) && text.find(rule.anchor) != npos && rule.fits(text)) return rule.sign;
   return std::nullopt;
 }
 
-Cause cause_of_signal(int signal) {
-  const auto found = rules().signals.find(signal);
-  return found == rules().signals.end() ? Cause::Unknown : found->second.cause;
+const Rule* row_of_signal(int signal) {
+  const auto row = std::ranges::find_if(rows_of("signals"), [&](auto& r) { return r.is(std::to_string(signal)); });
+  return row == rows_of("signals").end() ? nullptr : &*row;
 }
 
 const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught) {

@@ -54,6 +54,7 @@ enum class Cause {
 struct Rule {
   std::string name;
   Sign sign = Sign::Remark;       // if the name is a kind of line
+  Cause cause = Cause::Unknown;   // if it is a cause
   std::string anchor;             // in [lines] a literal of at least AnchorScan::kShortest bytes, or a pattern
   std::vector<std::string> also;  // alternatives are separated by "|"
   std::string unless;
@@ -80,14 +81,9 @@ struct RuleTable {
     Cause cause = Cause::Unknown;  // Unknown where a line alone does not tell
     bool is_quoted = false;        // in an explanation
   };
-  struct Signal {
-    Cause cause = Cause::Unknown;  // what it shows, unless somebody asked the process to end
-    std::string usual;             // what it usually means
-  };
-  std::vector<Kind> kinds;        // by Sign
-  std::vector<CauseText> causes;  // by Cause
-  std::vector<Rule> lines;        // where several fit one line, the first is meant
-  std::map<int, Signal> signals;
+  std::vector<Kind> kinds;                                         // by Sign
+  std::vector<CauseText> causes;                                   // by Cause
+  std::vector<Rule> lines;                                         // where several fit one line, the first is meant
   std::map<std::string, std::vector<Rule>, std::less<>> sections;  // the others
   std::map<std::string, std::string, std::less<>> words;           // lists of alternatives, by name
 };
@@ -101,7 +97,14 @@ const std::vector<Rule>& rows_of(std::string_view section);
 inline Role role_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].role; }
 inline Cause cause_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].cause; }
 inline const CauseText& text_of(Cause cause) { return rules().causes[static_cast<std::size_t>(cause)]; }
-Cause cause_of_signal(int signal);  // Unknown for SIGTERM and others that people send
+inline std::optional<Sign> sign_of(const Rule* row) { return row ? std::optional(row->sign) : std::nullopt; }
+
+// What a signal shows and usually means, unless somebody asked the process to end; nullptr for rare signals.
+const Rule* row_of_signal(int signal);
+inline Cause cause_of_signal(int signal) {  // Unknown for SIGTERM and others that people send
+  const Rule* const row = row_of_signal(signal);
+  return row ? row->cause : Cause::Unknown;
+}
 
 // A list of [words], and whether one of its words stands in the text.
 const std::string& words_of(std::string_view list);
@@ -111,13 +114,8 @@ bool says(std::string_view text, std::string_view list);
 // anywhere.
 const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught);
 
-// The first row of a section of patterns that matches the text: at its beginning if the row says "first", else
-// anywhere.
-const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught);
-
 // The first row of a section of words that fits the text, maybe among those of one kind; nullptr if there is none.
 const Rule* row_for(std::string_view section, std::string_view text, std::optional<Sign> sign = {});
-std::optional<Sign> sign_by_words(std::string_view section, std::string_view text);
 
 // The meaning of a text that is known to be a message, say the reason in a root cause. Kinds may be left out.
 std::optional<Sign> sign_in(

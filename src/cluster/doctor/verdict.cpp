@@ -60,8 +60,8 @@ std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int6
 // "Exit code 137 is SIGKILL (Killed): killed from outside."
 std::string exit_code_text(int code) {
   if (const auto signal = signal_of_code(code)) {
-    const auto known = rules().signals.find(*signal);
-    const std::string usual = known == rules().signals.end() ? "a crash in native code" : known->second.usual;
+    const Rule* const row = row_of_signal(*signal);
+    const std::string usual = row ? row->anchor : "a crash in native code";
     return (code < 0 ? "It was ended by " : fmt::format("Exit code {} is ", code)) +
            fmt::format("{}: {}.", describe_signal(*signal), usual);
   }
