@@ -156,7 +156,7 @@ RuleTable parse_rules(std::string_view rules, std::string_view causes) {
   RuleTable table;
   each_row(causes, [&](auto& slug, auto&, auto line, int number) { add_cause(table, slug, line, number); });
   each_row(rules, [&](auto&... row) { add_row(table, row...); });
-  BRAID_CHECK_EQ(table.causes.size(), static_cast<std::size_t>(Cause::Unknown) + 1, "causes.txt");
+  BRAID_CHECK_EQ(table.causes.at(static_cast<std::size_t>(Cause::Unknown)).slug, "unknown", "causes.txt");
   BRAID_CHECK_EQ(table.kinds.size(), static_cast<std::size_t>(Sign::Remark) + 1, "[kinds] of rules.txt");
   return table;
 }
@@ -187,6 +187,10 @@ std::optional<Sign> sign_in(std::string_view text, const std::function<bool(Sign
   for (const Rule& rule : rules().lines)
     if (wanted(rule.sign) && text.find(rule.anchor) != npos && rule.fits(text)) return rule.sign;
   return std::nullopt;
+}
+
+const CauseText& text_named(std::string_view slug) {
+  return *std::ranges::find(rules().causes, slug, &CauseText::slug);
 }
 
 const Rule* row_of_signal(int signal) {

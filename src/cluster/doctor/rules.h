@@ -67,7 +67,7 @@ struct Rule {
 
 struct CauseText {
   std::string slug;
-  std::string meaning;  // a sentence
+  std::string meaning;  // a sentence; {} is the rank that failed first
   std::string fix;
   std::string slurm, kubernetes;  // what to do besides, where the log is of one of their jobs
   std::string saving;             // what to do if it happened while a model was saved
@@ -82,7 +82,7 @@ struct RuleTable {
     bool is_quoted = false;        // in an explanation
   };
   std::vector<Kind> kinds;                                         // by Sign
-  std::vector<CauseText> causes;                                   // by Cause
+  std::vector<CauseText> causes;                                   // by Cause, then special cases of them
   std::vector<Rule> lines;                                         // where several fit one line, the first is meant
   std::map<std::string, std::vector<Rule>, std::less<>> sections;  // the others
   std::map<std::string, std::string, std::less<>> words;           // lists of alternatives, by name
@@ -97,6 +97,7 @@ const std::vector<Rule>& rows_of(std::string_view section);
 inline Role role_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].role; }
 inline Cause cause_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].cause; }
 inline const CauseText& text_of(Cause cause) { return rules().causes[static_cast<std::size_t>(cause)]; }
+const CauseText& text_named(std::string_view slug);  // of a cause, or a special case
 inline std::optional<Sign> sign_of(const Rule* row) { return row ? std::optional(row->sign) : std::nullopt; }
 
 // What a signal shows and usually means, unless somebody asked the process to end; nullptr for rare signals.

@@ -105,17 +105,19 @@ struct Case : Suspects {
     result.exit_code = exit_code ? exit_code : all.exit_code;
   }
 
-  // Names the cause, with the line that shows it, and explains it: with this sentence, or with what the cause means.
+  // Names the cause, with the line that shows it, and explains it, or the case of it that causes.txt has by this name.
   template <class Line>
-  bool conclude(Cause cause, const Line& shows, const std::string& sentence = "") {
+  bool conclude(Cause cause, const Line& shows, std::string_view special = "") {
     add_evidence(shows);
-    return conclude_at_end(cause, sentence);
+    return conclude_at_end(cause, special);
   }
   // The same for what the log does not say: quotes its last line, which only an empty log lacks.
-  bool conclude_at_end(Cause cause, const std::string& sentence = "") {
+  bool conclude_at_end(Cause cause, std::string_view special = "") {
     if (result.evidence.empty()) add_last_line();
     result.cause = cause;
-    explain(sentence.empty() ? text_of(cause).meaning : sentence);
+    const CauseText& text = special.empty() ? text_of(cause) : text_named(special);
+    explain(fmt::format(fmt::runtime(text.meaning), result.first_rank.value_or(0)));
+    if (!text.fix.empty() && !special.empty()) fix(fix_for(text, text.fix, findings));
     return true;
   }
 
@@ -127,8 +129,7 @@ struct Case : Suspects {
     const CauseText& text = text_of(cause);
     const bool is_in_step = finding.traceback && !finding.raised("saving");
     if (!text.saving.empty() && !is_in_step && came_while_saving(finding)) fix(fix_for(text, text.saving, findings));
-    return conclude(cause, finding,
-                    finding.is(Sign::WrongArguments) ? "The program does not accept its arguments." : "");
+    return conclude(cause, finding, finding.is(Sign::WrongArguments) ? "arguments" : "");
   }
 
   void add_evidence(const Quote& line) {  // each line once, up to a limit
@@ -347,11 +348,8 @@ bool diagnose_lost_peer(Case& t) {
   if (!lost) return false;
   t.add_evidence(*lost);
   blame_silence(t);
-  return t.is_loss_of_worker(*lost)
-             ? t.conclude(Cause::Unknown, *lost,
-                          "A process ended without a message, and others lost their connection to it.")
-             : t.conclude(Cause::Network, *lost,
-                          "A peer ended, or the network between the nodes failed; no rank reports why.");
+  return t.is_loss_of_worker(*lost) ? t.conclude(Cause::Unknown, *lost, "lost-worker")
+                                    : t.conclude(Cause::Network, *lost, "lost-peer");
 }
 
 // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
@@ -439,10 +437,8 @@ bool diagnose_kill(Case& t) {
 bool diagnose_crash(Case& t) {
   const Finding *const crash = t.first(Sign::NativeCrash), *const lost = t.first(Sign::ConnectionLost);
   if (t.culprit && t.culprit->root && !t.culprit->local && t.culprit->was_stopped() && (crash || lost)) {
-    const int rank = t.culprit->ranks[0];
-    t.result.first_rank = rank;
-    return t.conclude(Cause::Unknown, crash ? *crash : *lost,
-                      fmt::format("Rank {} was asked to end (SIGTERM); the log does not show by whom.", rank));
+    t.result.first_rank = t.culprit->ranks[0];
+    return t.conclude(Cause::Unknown, crash ? *crash : *lost, "asked-to-end");
   }
   // NCCL's watchdog ends its process by an uncaught exception.
   const bool is_end_of_watchdog = crash && lost &&
@@ -497,24 +493,17 @@ bool diagnose_process_end(Case& t) {
 bool diagnose_refusal(Case& t) {
   if (t.findings.program_spoke || t.findings.refusals.empty()) return false;
   for (const Finding& refusal : t.findings.refusals) t.add_evidence(refusal);
-  t.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
-  return t.conclude_at_end(Cause::Unknown,
-                           "Slurm refused the job, or ended it before any program printed anything. It says: " +
-                               t.findings.refusals.front().text);
+  t.conclude_at_end(Cause::Unknown, "refused");
+  t.explain("It says: " + t.findings.refusals.front().text);
+  return true;
 }
 
 bool diagnose_empty_log(Case& t) {
   const bool is_empty = std::ranges::all_of(t.findings.files, [](const FileTrace& file) { return file.bytes == 0; });
   if (signal_of_code(t.result.exit_code.value_or(0)) || (!is_empty && t.findings.program_spoke))
     return false;  // what a signal ended had started
-  t.fix(t.findings.slurm
-            ? "Ask Slurm for the state of the job (`squeue -j JOB`, `sacct -j JOB`), and check whether its "
-              "output goes to this file."
-            : "Check whether the job is running, whether its output goes to this file, and what started it.");
   t.result.failed = false;
-  return t.conclude_at_end(Cause::NotLaunched, is_empty
-                                                   ? "The log is empty: no program started."
-                                                   : "No program started: the log contains no output of a program.");
+  return t.conclude_at_end(Cause::NotLaunched, is_empty ? "empty-log" : "no-output");
 }
 
 bool diagnose_exit_code(Case& t) {
@@ -528,13 +517,10 @@ bool diagnose_exit_code(Case& t) {
 bool diagnose_silence(Case& t) {
   const Findings& f = t.findings;
   t.result.failed = false;
-  t.conclude_at_end(Cause::Unknown, "The log contains no error and no end of the run.");
+  t.conclude_at_end(Cause::Unknown, "no-end");
   if (f.iteration && f.iterations && *f.iteration < *f.iterations)
     t.explain(fmt::format("It stops at iteration {} of {}.", *f.iteration, *f.iterations));
   t.explain("The job is still running, was killed without a message, or ended without a message.");
-  t.fix("If it has ended, give its exit code with --exit-code.");
-  if (f.slurm) t.fix("`sacct -j JOB --format=JobID,State,ExitCode` shows it.");
-  if (f.kubernetes) t.fix("`kubectl describe pod POD` shows it.");
   return true;
 }
 
