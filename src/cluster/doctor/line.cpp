@@ -131,7 +131,7 @@ LineMarks marks_of(std::string_view line) {
   LineMarks marks;
   bool first = true;  // a time may stand before the labels of launchers
   for (int layer = 0; layer < 6 && take_prefix(line, marks, first); ++layer)
-    first = first && layer == 0 && marks.time && !marks.own_rank() && marks.level == 0;
+    first = marks.time && !marks.own_rank() && marks.level == 0;
   marks.body = line;
   if (marks.time && line.size() > 4 && line.starts_with(": ") && line[3] == ' ') marks.level = line[2];  // TensorFlow
   if (marks.time && !marks.own_rank()) marks.rank = rank_named_in(line.substr(0, 80));
@@ -149,9 +149,8 @@ std::string pattern_of_prefix(std::string_view sample) {
     return !token.empty() && is_digit(token[0]) && (count(':') == 2 || count('-') == 2 || count('/') == 2);
   };
   for (std::string_view rest = sample; !rest.empty();) {
-    const bool starts_word = rest.size() == sample.size() || !is_word(sample[sample.size() - rest.size() - 1]);
     std::string_view after = rest;
-    if (starts_word && is_time(take_while(after, is_of_time))) {
+    if (is_time(take_while(after, is_of_time))) {
       pattern += "%d";
       rest = after;
     } else {
@@ -162,21 +161,9 @@ std::string pattern_of_prefix(std::string_view sample) {
   return pattern;
 }
 
-std::optional<std::size_t> match_prefix(std::string_view pattern, std::string_view line) {
-  Caught caught;
-  if (const auto length = match_front(pattern, line, caught)) return length;
-  const auto length = match_front(trimmed(pattern), line, caught);
-  return length && trimmed(line.substr(*length)).empty() ? std::optional(line.size()) : std::nullopt;
-}
-
 std::string host_in(std::string_view body) {
   Caught caught;
   return matching_row("hosts", body, caught) ? std::string(caught.host) : "";
-}
-
-bool is_of_a_shell(std::string_view text) {
-  Caught caught;
-  return matching_row("script errors", text, caught);
 }
 
 // Arguments that are off are None or False.
@@ -298,7 +285,6 @@ std::optional<Sign> sign_of_words(std::string_view message) {
 }
 
 Sign sign_of_exception(std::string_view exception) {
-  if (has(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;
   const bool may_crash = has(exception, "killed by signal");
   const auto sign = sign_in(
       exception, [&](Sign kind) { return role_of(kind) < Role::Launcher && (kind != Sign::NativeCrash || may_crash); });

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -141,81 +142,48 @@ class LogScan {
           line_.text.substr(0, 400).find(row.anchor) != npos;
   }
 
+  // What to do with lines of a kind that is more than a finding.
+  using Action = void (*)(LogScan& scan);
+  static const std::map<Sign, Action>& actions() {
+    static const std::map<Sign, Action> all = {
+        {Sign::TracebackStart, [](LogScan& s) { s.traceback_begins(); }},
+        {Sign::ChainDuring, [](LogScan& s) { s.state_->tracebacks.during_handling(s.line_.marks); }},
+        {Sign::NotFatal, [](LogScan& s) { s.state_->tracebacks.next_is_not_fatal(s.line_.place.line); }},
+        {Sign::SpawnedProcess, [](LogScan& s) { s.state_->tracebacks.spawned(s.line_.body(), s.line_); }},
+        {Sign::FailureBlock, [](LogScan& s) { s.state_->block.begin(s.line_.body()); }},
+        {Sign::WorkerFailed, [](LogScan& s) { s.process_ended(); }},
+        {Sign::TaskExit, [](LogScan& s) { s.task_ended(); }},
+        {Sign::ProcessEnd, [](LogScan& s) { s.process_ended(); }},
+        {Sign::WatchdogDied, [](LogScan& s) { s.note_watchdog(); }},
+        {Sign::BraidRootCause, [](LogScan& s) { note_root_cause(s.line_, s.findings_); }},
+        {Sign::BraidSays, [](LogScan& s) { s.state_->said = s.findings_.finding_in(Sign::BraidError, s.line_); }},
+        {Sign::BraidFix, [](LogScan& s) { s.note_fix(); }},
+        {Sign::Progress, [](LogScan& s) { s.progress(s.line_.body()); }},
+        {Sign::EndedWell, [](LogScan& s) { s.note_end(s.trace().good_end); }},
+        {Sign::ScriptEndedWell, [](LogScan& s) { s.note_end(s.trace().script_end); }},
+        {Sign::SaysDone, [](LogScan& s) { s.note_done(); }},
+        {Sign::JobLimit, [](LogScan& s) { note_limit(s.line_, s.findings_); }},
+        {Sign::JobExit, [](LogScan& s) { s.note_exit_code(); }},
+        {Sign::RunStarts, [](LogScan& s) { s.run_starts(); }},
+        {Sign::ShellError, [](LogScan& s) { s.shell_fails(); }},
+        {Sign::Remark, [](LogScan& s) { s.note_remark(); }},
+        {Sign::AbsentRank, [](LogScan& s) { s.absent_rank(); }},
+        {Sign::RankBlock, [](LogScan& s) { s.begin_rank_block(); }},
+        {Sign::SaveArtifacts, [](LogScan& s) { note_artifacts(s.line_, s.findings_); }},
+        {Sign::Saving, [](LogScan& s) { s.trace().saving = s.line_.place; }},
+        {Sign::Saved, [](LogScan& s) { s.trace().saving.reset(); }},
+        {Sign::RunFact, [](LogScan& s) { note_context(s.line_.body(), s.findings_); }},
+    };
+    return all;
+  }
+
   void act(Sign sign) {
-    const LineMarks& marks = line_.marks;
-    const std::string_view body = marks.body;
-    switch (sign) {
-      case Sign::TracebackStart:
-        return traceback_begins();
-      case Sign::FailureBlock:
-        return state_->block.begin(body);
-      case Sign::WorkerFailed:
-      case Sign::TaskExit:
-      case Sign::ProcessEnd:
-        return process_ended(sign);
-      case Sign::WatchdogDied:
-        return note_watchdog();
-      case Sign::BraidRootCause:
-        return note_root_cause(line_, findings_);
-      case Sign::SpawnedProcess:
-        return state_->tracebacks.spawned(body, line_);
-      case Sign::Progress:
-        return progress(body);
-      case Sign::BraidSays:
-        state_->said = findings_.finding_in(Sign::BraidError, line_);
-        return;
-      case Sign::BraidFix:
-        if (state_->said && line_.place.line - state_->said->place.line <= 3) findings_.add(*state_->said);
-        return state_->said.reset();
-      case Sign::EndedWell:
-      case Sign::ScriptEndedWell:
-        (sign == Sign::EndedWell ? trace().good_end : trace().script_end) = line_.place.line;
-        trace().end_text = line_.shown;
-        return;
-      case Sign::SaysDone:
-        return note_done();
-      case Sign::JobLimit:
-        return note_limit(line_, findings_);
-      case Sign::JobExit:
-        if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
-        return;
-      case Sign::RunStarts:
-        if (++state_->starts > 1) ++trace().run, trace().progress_before_run = trace().progress;
-        return note_context(body, findings_);
-      case Sign::ShellError:  // scripts go on after most of them
-        return is_of_a_shell(trimmed(body)) ? add_weakly(Sign::ShellError) : note_remark();
-      case Sign::Remark:
-        return note_remark();
-      case Sign::LastEnqueued:
-        note_enqueued(line_, findings_);
-        return add(Sign::CollectiveTimeout);
-      case Sign::MonitoredBarrier:
-        note_absent("absent ranks", body, line_, findings_);
-        return add(Sign::CollectiveTimeout);
-      case Sign::AbsentRank:
-        return absent_rank();
-      case Sign::RankBlock:
-        state_->rank.reset();
-        if (Caught caught; match_inside("Begin global rank %r", body, caught)) state_->rank = caught.rank;
-        return;
-      case Sign::ChainDuring:
-        return state_->tracebacks.during_handling(marks);
-      case Sign::NotFatal:
-        return state_->tracebacks.next_is_not_fatal(line_.place.line);
-      case Sign::SaveArtifacts:
-        return note_artifacts(line_, findings_);
-      case Sign::Saving:
-        trace().saving = line_.place;
-        return;
-      case Sign::Saved:
-        return trace().saving.reset();
-      default:
-        if (role_of(sign) == Role::Context) return note_context(body, findings_);
-        if (sign == Sign::StoreTimeout || has(body, "timed out task"))
-          note_absent("absent ranks", body, line_, findings_);
-        note_work(line_, findings_);
-        if (!is_noise(sign, marks)) add(sign);
-    }
+    if (const auto action = actions().find(sign); action != actions().end()) return action->second(*this);
+    if (sign == Sign::StoreTimeout || has(line_.body(), "timed out task|monitoredBarrier"))
+      note_absent("absent ranks", line_.body(), line_, findings_);
+    note_work(line_, findings_);
+    note_enqueued(line_, findings_);
+    if (!is_noise(sign, line_.marks)) add(sign);
   }
 
   void add(Sign sign) {
@@ -259,16 +227,50 @@ class LogScan {
       findings_.refusals.push_back(findings_.finding_in(Sign::Remark, line_));
   }
 
-  void process_ended(Sign sign) {
-    auto exit = state_->ends.feed(line_.body());
-    if (!exit) return sign == Sign::TaskExit ? note_remark() : void();
-    if (sign == Sign::TaskExit && has(line_.body(), "Out Of Memory")) {
-      line_.marks = {.body = line_.body()};
-      if (exit->ranks.size() == 1) line_.marks.rank = exit->ranks[0];
-      findings_.add(findings_.finding_in(Sign::CgroupOom, line_));
+  void process_ended() {
+    if (auto exit = state_->ends.feed(line_.body())) {
+      if (exit->code == 0 && exit->ranks.empty() && !line_.marks.rank) note_done();
+      note_exit(std::move(*exit), line_, findings_);
     }
-    if (exit->code == 0 && exit->ranks.empty() && !line_.marks.rank) note_done();
-    note_exit(std::move(*exit), line_, findings_);
+  }
+
+  void task_ended() {  // srun reports other things of tasks, too
+    const auto exit = state_->ends.feed(line_.body());
+    if (!exit) return note_remark();
+    note_exit(*exit, line_, findings_);
+    if (!has(line_.body(), "Out Of Memory")) return;
+    line_.marks = {.body = line_.body()};
+    if (exit->ranks.size() == 1) line_.marks.rank = exit->ranks[0];
+    findings_.add(findings_.finding_in(Sign::CgroupOom, line_));
+  }
+
+  void note_fix() {
+    if (state_->said && line_.place.line - state_->said->place.line <= 3) findings_.add(*state_->said);
+    state_->said.reset();
+  }
+
+  void note_end(std::uint64_t& line) {
+    line = line_.place.line;
+    trace().end_text = line_.shown;
+  }
+
+  void note_exit_code() {
+    if (const auto code = number_after(line_.body(), "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
+  }
+
+  void run_starts() {
+    if (++state_->starts > 1) ++trace().run, trace().progress_before_run = trace().progress;
+    note_context(line_.body(), findings_);
+  }
+
+  void shell_fails() {  // scripts go on after most errors
+    Caught caught;
+    matching_row("script errors", trimmed(line_.body()), caught) ? add_weakly(Sign::ShellError) : note_remark();
+  }
+
+  void begin_rank_block() {
+    Caught caught;
+    state_->rank = match_inside("Begin global rank %r", line_.body(), caught) ? caught.rank : std::nullopt;
   }
 
   void note_watchdog() {

@@ -104,6 +104,11 @@ struct Caught {
 // The length of what matches at the beginning of text; what was caught counts only if it matches.
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught);
 
+inline std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text) {
+  Caught caught;
+  return match_front(pattern, text, caught);
+}
+
 // The same anywhere in the text. The pattern begins with a literal.
 bool match_inside(std::string_view pattern, std::string_view text, Caught& caught);
 

@@ -58,7 +58,7 @@ std::optional<int> rank_told_before(std::string_view pattern, std::string_view r
   std::optional<int> told;
   while (!recent.empty()) {
     const std::string_view line = take_last_line(recent);
-    const auto length = match_prefix(pattern, line);
+    const auto length = match_front(pattern, line);
     const auto rank = length ? rank_named_in(line.substr(*length)) : std::nullopt;
     const bool is_of_node = length && number_after(line, "num_local_procs").value_or(1) > 1;  // DeepSpeed
     if (is_of_node || (rank && told && told != rank)) return std::nullopt;
@@ -191,7 +191,7 @@ void Tracebacks::learn(std::string_view prefix, const Place& place, std::string_
 // If the line has a learned prefix, sets its marks to what was learned.
 bool Tracebacks::recognise(Line& line) const {
   for (const Learned& known : learned_)
-    if (const auto length = match_prefix(known.pattern, line.text)) {
+    if (const auto length = match_front(known.pattern, line.text)) {
       line.marks.rank = known.rank;
       line.marks.learned = known.writer;
       line.marks.body = line.text.substr(*length);
