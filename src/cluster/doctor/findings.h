@@ -127,7 +127,7 @@ struct RootCauseLine : Quote {
 // The collective that a rank's watchdog found waiting, or the last ones that the rank had queued and completed.
 struct CollectiveWork : Quote {
   int rank = 0;
-  std::string group, operation;  // no operation: what was queued
+  std::string group{}, operation{};  // no operation: what was queued
   std::int64_t queued = 0, completed = 0;
 };
 

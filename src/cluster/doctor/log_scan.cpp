@@ -182,7 +182,6 @@ class LogScan {
     if (sign == Sign::StoreTimeout || has(line_.body(), "timed out task|monitoredBarrier"))
       note_absent("absent ranks", line_.body(), line_, findings_);
     note_work(line_, findings_);
-    note_enqueued(line_, findings_);
     if (!is_noise(sign, line_.marks)) add(sign);
   }
 

@@ -212,12 +212,6 @@ double seconds_of_limit(std::string_view text) {
   return seconds + (has_days ? 86400.0 * static_cast<double>(*first) : 0);
 }
 
-// "[PG ID 0 PG GUID 0(default_pg)"
-std::string group_in(std::string_view body) {
-  const std::size_t group = body.find("[PG "), end = body.find(" Rank", group);
-  return std::string(group == npos ? "" : body.substr(group, end - group));
-}
-
 }  // namespace
 
 void note_context(std::string_view body, Findings& findings) {
@@ -262,14 +256,6 @@ void note_artifacts(const Line& line, Findings& findings) {
     findings.saved_artifacts = line;
 }
 
-// "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
-void note_enqueued(const Line& line, Findings& findings) {
-  const auto work = number_after(behind(line.body(), "ast enqueued").value_or(""), "work");
-  const auto completed = number_after(behind(line.body(), "ast completed").value_or(""), "work");
-  if (work && line.marks.rank)
-    findings.add_work({line, *line.marks.rank, group_in(line.body()), "", *work, completed.value_or(*work)});
-}
-
 void note_absent(std::string_view section, std::string_view body, const Line& line, Findings& findings) {
   constexpr std::size_t kMostAbsent = 1000;
   if (has(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
@@ -282,22 +268,27 @@ void note_absent(std::string_view section, std::string_view body, const Line& li
       }
 }
 
-// "[PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77,
-// OpType=ALLREDUCE, NumelIn=1024, ...)". Sends and receives have their own order, and their sizes differ, as do those
-// of uneven all-to-alls.
+// "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807." or
+// "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=1024, ...)". Sends and
+// receives have their own order, and their sizes differ, as do those of uneven all-to-alls.
 void note_work(const Line& line, Findings& findings) {
-  constexpr std::string_view kOfOneSize[] = {"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
-                                             "_REDUCE_SCATTER_BASE"};
-  const auto value_of = [&](std::string_view key) {
-    const std::string_view rest = behind(line.body(), key).value_or("");
-    return rest.substr(0, rest.find_first_of(",) "));
-  };
-  const std::string_view operation = value_of("OpType="), size = value_of("NumelIn=");
-  const auto sequence = number_after(line.body(), "SeqNum");
-  if (!line.marks.rank || !sequence || operation.empty() || has(operation, "SEND|RECV|COALESCED|UNKNOWN")) return;
-  CollectiveWork work{line, *line.marks.rank, group_in(line.body()), std::string(operation), *sequence, *sequence - 1};
-  if (std::ranges::find(kOfOneSize, operation) != std::end(kOfOneSize) && !size.empty())
-    work.operation += " of " + std::string(size);
+  const std::string_view body = line.body();
+  if (!line.marks.rank) return;
+  const std::size_t begin = body.find("[PG "), end = body.find(" Rank", begin);
+  CollectiveWork work = {line, *line.marks.rank, std::string(begin == npos ? "" : body.substr(begin, end - begin))};
+  if (const auto queued = number_after(behind(body, "ast enqueued").value_or(""), "work")) {
+    work.queued = *queued;
+    work.completed = number_after(behind(body, "ast completed").value_or(""), "work").value_or(*queued);
+    return findings.add_work(work);
+  }
+  const auto sequence = number_after(body, "SeqNum");
+  Caught operation, size;
+  if (!sequence || !match_inside("OpType=%1,", body, operation) || says(operation.texts[0], "of-two-ranks")) return;
+  work.operation = operation.texts[0];
+  work.queued = *sequence;
+  work.completed = *sequence - 1;
+  if (contains(split(words_of("of-one-size"), '|'), work.operation) && match_inside("NumelIn=%1,", body, size))
+    work.operation += " of " + std::string(size.texts[0]);
   findings.add_work(work);
 }
 

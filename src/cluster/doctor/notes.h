@@ -77,8 +77,7 @@ void note_limit(const Line& line, Findings& findings);
 // Adds a TimeLimit finding to the last words if the log stops during training when the job's time limit is reached.
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings);
 void note_artifacts(const Line& line, Findings& findings);  // that are being saved
-void note_enqueued(const Line& line, Findings& findings);
-void note_work(const Line& line, Findings& findings);  // that a watchdog found waiting
+void note_work(const Line& line, Findings& findings);       // that a rank had queued, or waits in
 // Ranks that others waited for in vain; the section has the patterns that name them.
 void note_absent(std::string_view section, std::string_view body, const Line& line, Findings& findings);
 

@@ -177,7 +177,6 @@ Suspects::Suspects(const Findings& all) : findings(all), culprit(find_culprit(al
     if (f->is_wait() && f->rank) complained.insert(*f->rank);
   const auto line = std::ranges::find_if(findings.braid, [&](auto& cause) { return !findings.survived(cause.place); });
   if (line != findings.braid.end()) braid = &*line;
-  find_first_failure();
   find_ends_from_outside();
 }
 
@@ -209,20 +208,21 @@ const Finding* Suspects::best_cause() const {
 
 bool Suspects::is_limit_logged_late(const Finding& end) const {
   constexpr double kLate = 60;  // seconds; a job that failed earlier waits longer for its end
-  return end.is(Sign::TimeLimit) && first_failure_ && first_failure_->time && end.place.time &&
-         seconds_between(*first_failure_->time, *end.place.time) < kLate;
+  const auto failure = first_failure();
+  return end.is(Sign::TimeLimit) && failure && failure->time && end.place.time &&
+         seconds_between(*failure->time, *end.place.time) < kLate;
 }
 
-void Suspects::find_first_failure() {
-  const auto take_earlier = [&](const Place& place) {
-    if (!first_failure_ || earlier(place, *first_failure_)) first_failure_ = place;
-  };
-  for (const Finding* f : live)
-    if (f->is(Sign::NetworkTrouble, Sign::RendezvousFailed, Sign::NativeCrash) ||
-        (f->is(Sign::ConnectionLost) && !has(f->text, "aylet|Actor|worker died")))
-      take_earlier(f->place);
+std::optional<Place> Suspects::first_failure() const {
+  const Finding* const failure = earliest([](const Finding& f) {
+    return f.is(Sign::NetworkTrouble, Sign::RendezvousFailed, Sign::NativeCrash) ||
+           (f.is(Sign::ConnectionLost) && !has(f.text, "aylet|Actor|worker died"));
+  });
+  std::optional<Place> first = failure ? std::optional(failure->place) : std::nullopt;
   for (const WorkerExit& exit : findings.exits)
-    if (exit.was_killed() && !findings.survived(exit.place)) take_earlier(exit.place);
+    if (exit.was_killed() && !findings.survived(exit.place) && (!first || earlier(exit.place, *first)))
+      first = exit.place;
+  return first;
 }
 
 // The line that says more than a vague one: NCCL reports in a later line what its error was, a container why it did not
