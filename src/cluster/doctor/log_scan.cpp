@@ -32,7 +32,7 @@ class LogScan {
     while (reader.next(line)) {
       if (line.whole) note_writer(line);
       line_.recent = reader.recent();
-      line_by_line() ? examine(line) : glance(line);
+      state_->tracebacks.any_open() ? examine(line) : glance(line);
     }
     trace().bytes = reader.bytes();
     note_last_words(reader.recent(), line.number, findings_);
@@ -52,7 +52,6 @@ class LogScan {
 
     std::optional<int> rank;
     Tracebacks tracebacks;
-    FailureBlock block{};
     ProcessEnds ends{};
     std::optional<LogTime> first_time{}, last_time{};
     bool last_time_own = false, line_before_has_time = false;  // the line that is read, and the one before
@@ -62,7 +61,6 @@ class LogScan {
   };
 
   FileTrace& trace() { return findings_.files.back(); }
-  bool line_by_line() const { return state_->tracebacks.any_open() || state_->block.open(); }
 
   // Records the writer and the time of a line. It is called for every line and must stay cheap.
   void note_writer(const LineReader::Line& line) {
@@ -131,8 +129,6 @@ class LogScan {
     line_.shown = kept_of(text, line_.focus);
     if (rule && ++examined_ < kLinesForLaunchers) note_launchers();
     if (state_->tracebacks.any_open() && state_->tracebacks.take(line_)) return;
-    if (state_->block.open())
-      if (auto exit = state_->block.feed(marks.body)) note_exit(std::move(*exit), line_, findings_);
     if (rule) act(rule->sign);
   }
 
@@ -150,7 +146,6 @@ class LogScan {
         {Sign::ChainDuring, [](LogScan& s) { s.state_->tracebacks.during_handling(s.line_.marks); }},
         {Sign::NotFatal, [](LogScan& s) { s.state_->tracebacks.next_is_not_fatal(s.line_.place.line); }},
         {Sign::SpawnedProcess, [](LogScan& s) { s.state_->tracebacks.spawned(s.line_.body(), s.line_); }},
-        {Sign::FailureBlock, [](LogScan& s) { s.state_->block.begin(s.line_.body()); }},
         {Sign::WorkerFailed, [](LogScan& s) { s.process_ended(); }},
         {Sign::TaskExit, [](LogScan& s) { s.task_ended(); }},
         {Sign::ProcessEnd, [](LogScan& s) { s.process_ended(); }},

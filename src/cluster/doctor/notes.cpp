@@ -14,26 +14,18 @@
 
 namespace braid {
 
-void FailureBlock::begin(std::string_view heading) {
-  entry_ = {.root = has(heading, "Root Cause"), .by_torchrun = true};
-  lines_left_ = 4000;
-}
-
-std::optional<WorkerExit> FailureBlock::feed(std::string_view text) {
-  --lines_left_;
-  Caught caught;
-  if (match_inside(" host%_: %h", text, caught)) entry_.host = caught.host;
-  if (match_inside(" rank%_: %r", text, caught)) entry_.ranks = {*caught.rank};
-  if (match_inside("(local_rank: %l", text, caught)) entry_.local_rank = caught.local_rank;
-  if (entry_.ranks.empty() || !match_inside(" exitcode%_: %c", text, caught)) return std::nullopt;
-  entry_.code = *caught.code;
-  return std::exchange(entry_, {.root = entry_.root, .by_torchrun = true});
-}
-
 std::optional<WorkerExit> ProcessEnds::feed(std::string_view body) {
   Caught caught, code;
   const Rule* const row = matching_row("process ends", body, caught);
   if (!row) return std::nullopt;
+  if (row->name == "block") listed_ = {.root = row->is("root"), .by_torchrun = true};
+  if (row->name == "host") listed_.host = caught.host;
+  if (row->name == "listed") listed_.ranks = {*caught.rank}, listed_.local_rank = caught.local_rank;
+  if (row->name == "code" && listed_.by_torchrun && !listed_.ranks.empty()) {
+    listed_.code = *caught.code;
+    return std::exchange(listed_, {.root = listed_.root, .by_torchrun = true});
+  }
+  if (row->is("torchrun")) return std::nullopt;
   for (const std::string& option : row->options)
     if (match_front("code=%c", option, code)) caught.code = code.code;
   WorkerExit exit;

@@ -11,27 +11,14 @@
 
 namespace braid {
 
-// torchrun's list of failed workers, line by line.
-class FailureBlock {
- public:
-  void begin(std::string_view heading);  // "Failures:" or "Root Cause (first observed failure):"
-  bool open() const { return lines_left_ > 0; }
-
-  // An entry that this line completes; the block ends by itself.
-  std::optional<WorkerExit> feed(std::string_view text);
-
- private:
-  WorkerExit entry_;
-  int lines_left_ = 0;
-};
-
 // "braid: root cause: rank 5 (host a12, language[tp=1 ...]) failed in iteration 7: out of memory"
 std::optional<RootCauseLine> parse_root_cause(std::string_view body);
 
 // The reason of a line about a whole host.
 inline constexpr std::string_view kHostCannotBeReached = "its host cannot be reached";
 
-// Reads how processes ended. Some launchers tell the process in one line and its exit code in one of the next.
+// Reads how processes ended. Some launchers tell the process in one line and its exit code in one of the next; torchrun
+// lists its workers so.
 class ProcessEnds {
  public:
   // The end that this line completes; its ranks are empty where it names none.
@@ -39,6 +26,7 @@ class ProcessEnds {
 
  private:
   std::optional<WorkerExit> named_;  // a process whose exit code is still to come
+  WorkerExit listed_;                // the same, in torchrun's list
 };
 
 void note_root_cause(const Line& line, Findings& findings);

@@ -30,7 +30,7 @@ enum class Sign {
   TimeLimit, Preempted, NodeFailure, JobCancelled, StepCancelled, CgroupOom, Interrupted, Hangup, TerminatedFromOutside,
   CollectiveTimeout, UniqueIdTimeout, StoreTimeout, RendezvousFailed, ConnectionLost, NetworkTrouble, Stopped,
   BraidRootCause, WorkerFailed, TaskExit, ProcessEnd, SpawnedProcess, WatchdogDied,
-  TracebackStart, AbsentRank, RankBlock, ChainDuring, NotFatal, FailureBlock, Progress, EndedWell, SaysDone,
+  TracebackStart, AbsentRank, RankBlock, ChainDuring, NotFatal, Progress, EndedWell, SaysDone,
   ScriptEndedWell, RunStarts, JobLimit, JobExit, SaveArtifacts, Saving, Saved, RunFact, BraidSays,
   BraidFix, Remark,
   // clang-format on
