@@ -1,5 +1,6 @@
 #include "cluster/doctor/findings.h"
 
+#include <functional>
 #include <tuple>
 
 namespace braid {
@@ -7,7 +8,7 @@ namespace braid {
 namespace {
 
 constexpr std::size_t kMostFindings = 4096, kMostRemarks = 16, kMostOfAKind = 512, kMostExits = 4096;
-constexpr std::size_t kMostRanks = 1 << 17, kMostGroups = 1 << 12;
+constexpr std::size_t kMostRanks = 1 << 17, kMostWorks = 1 << 14;
 
 }  // namespace
 
@@ -66,7 +67,8 @@ bool Findings::has_room(Sign sign) const {
 
 // Does nothing unless training went on since the last call: otherwise there is nothing new to forget.
 void Findings::forget_survived(const Place& now) {
-  if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
+  if (std::tie(now.file, now.progress, now.run) == std::tie(forgot_at_.file, forgot_at_.progress, forgot_at_.run))
+    return;
   forgot_at_ = now;
   std::erase_if(found, [&](const Finding& finding) { return survived(finding.place); });
   kept_.clear();
@@ -74,18 +76,13 @@ void Findings::forget_survived(const Place& now) {
 }
 
 void Findings::add_exit(WorkerExit exit, const Line& line) {
-  const Place told = exit.place;  // only a time, if it has one
   static_cast<Quote&>(exit) = line;
-  if (told.own_time) exit.place.time = told.time, exit.place.own_time = true;
   if (exits.size() < kMostExits) exits.push_back(std::move(exit));
 }
 
-void add_work(QueuedByGroup& groups, const std::string& group, int rank, QueuedWork::Last work, const Quote& line) {
-  if (groups.size() >= kMostGroups && !groups.contains(group)) return;
-  QueuedWork& queued = groups.try_emplace(group, QueuedWork{.first = static_cast<int>(groups.size())}).first->second;
-  const bool is_least = queued.last.empty() || work.enqueued < queued.least;
-  if (queued.last.size() < kMostRanks && queued.last.emplace(rank, work).second && is_least)
-    queued.least = work.enqueued, queued.line = line;
+void Findings::add_work(const CollectiveWork& work) {
+  if (works.size() < kMostWorks)
+    works.try_emplace({work.group, work.operation.empty(), work.place.run, work.rank}, work);
 }
 
 void Findings::add_host(int rank, const std::string& host) {
@@ -106,64 +103,46 @@ bool Findings::survived(const Place& place) const {
 }
 
 void Findings::settle() {
-  if (torchrun) std::erase_if(exits, [](const WorkerExit& exit) { return exit.by_srun; });
-  if (torchrun && labels_are_nodes) {
+  if (any_exit(&WorkerExit::by_torchrun)) std::erase_if(exits, std::mem_fn(&WorkerExit::by_srun));
+  if (any_exit([](const WorkerExit& exit) { return exit.node.has_value(); })) {
     std::erase_if(ranks, [](const auto& entry) { return entry.second.labelled; });
     for (Finding& finding : found)
       if (finding.labelled) finding.rank.reset();
   }
-  settle_runs();
   settle_local_ranks();
   // The name of a file proves no rank: if its lines are of several ranks, the name is ignored.
   for (Finding& finding : found)
     if (finding.by_name && file_of(finding.place).has_other_ranks) finding.rank.reset();
-  settle_ends();
+  for (int number = 0; FileTrace & file : files) settle_end(file, number++);
   for (const WorkerExit& exit : exits)
-    if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
+    if (exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
 }
 
-// If a launcher announces a restart that never happens, the lines before it show what ended the run.
-void Findings::settle_runs() {
-  for (int number = 0; FileTrace & file : files) {
-    const bool says_more = std::ranges::any_of(found, [&](const Finding& f) {
-      return f.place.file == number && f.place.run == file.run && !f.is(Sign::Stopped);
-    });
-    if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0 &&
-        !file.said_done && file.script_end == 0)
-      --file.run;
-    ++number;
-  }
+void Findings::settle_end(FileTrace& file, int number) {
+  // If a launcher announces a restart that never happens, the lines before it show what ended the run.
+  const bool says_more = std::ranges::any_of(found, [&](const Finding& f) {
+    return f.place.file == number && f.place.run == file.run && !f.is(Sign::Stopped);
+  });
+  if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0) --file.run;
+  // If training went on, another process was done.
+  const bool is_done = file.said_done && file.progress <= file.said_done->progress + 1;
+  const std::uint64_t end = std::max(file.script_end, is_done ? file.said_done->line : 0);
+  const bool contradicted = is_contradicted(file, end, number);
+  end_contradicted |= contradicted && file.script_end > 0;
+  if (!contradicted) file.good_end = std::max(file.good_end, end);
 }
 
-void Findings::settle_ends() {
-  for (int number = 0; FileTrace & file : files) {
-    // If training went on, another process was done.
-    const bool is_done = file.said_done && file.progress <= file.said_done->progress + 1;
-    const std::uint64_t end = std::max(file.script_end, is_done ? file.said_done->line : 0);
-    const bool contradicted = end > 0 && is_contradicted(file, end, number);
-    end_contradicted |= contradicted && file.script_end > 0;
-    if (!contradicted) file.good_end = std::max(file.good_end, end);
-    ++number;
-  }
-}
-
-// An exception after which training did not go on, a process that failed, or Braid's root cause contradict a successful
-// end. Ranks that were stopped, or that lost each other when all of them ended, do not. A process that later reports
-// its end has handled its exceptions.
+// An exception after which training did not go on, or a process that failed contradict a successful end. Ranks that
+// were stopped, or that lost each other when all of them ended, do not. A process that later reports its end has
+// handled its exceptions.
 bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int number) const {
-  const auto counts = [&](const Quote& quote) {
-    const Place& place = quote.place;
-    return place.file == number && (place.line < end || file.script_end < end) && !survived(place) &&
-           place.progress == file.progress;
-  };
+  const auto is_last = [&](const Place& place) { return place.file == number && place.progress == file.progress; };
   const auto tells = [&](const Finding& f) {  // why a program ended on its own accord
-    const bool was_handled =
-        f.traceback && !f.bare && file.script_end < end && f.place.line < end && f.rank == file.done_rank;
-    return !was_handled && f.role() == Role::Cause && counts(f) &&
-           (f.traceback || (f.is(Sign::NanLoss) && has(f.text, "stop|Stop|xit|bort|erminat")));
+    const bool was_handled = file.script_end < end && f.place.line < end && f.rank == file.done_rank;
+    return f.role() == Role::Cause && is_last(f.place) && (f.traceback ? f.bare || !was_handled : f.is(Sign::NanLoss));
   };
-  return std::ranges::any_of(found, tells) || std::ranges::any_of(braid, counts) ||
-         any_exit([&](const WorkerExit& e) { return !e.ranks.empty() && e.failed() && counts(e); });
+  return std::ranges::any_of(found, tells) ||
+         any_exit([&](const WorkerExit& e) { return !e.ranks.empty() && e.failed() && is_last(e.place); });
 }
 
 // torchrun's "[default3]:" is rank 3 on a single node. On several nodes, only its list of failures names the rank.

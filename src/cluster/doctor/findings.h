@@ -2,12 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <csignal>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "cluster/doctor/line.h"
@@ -47,18 +50,13 @@ struct Line : Quote {
 };
 
 struct Traceback {
-  Place begin{};                         // has a time stamp only if the preceding line does
-  std::uint64_t frame_line = 0;          // of the innermost frame
-  std::string frame{};                   // the innermost one: File "...", line 3, in f
-  std::string exception{};               // type and message, one line
-  bool checks_finite = false;            // the failed line checks whether a number is finite: "assert isfinite(loss)"
-  bool in_data = false;                  // the frames load data
-  bool in_experts = false;               // the frames run layers with experts
-  bool in_saving = false;                // the frames export or save a model
-  bool in_launcher = false;              // the traceback is of torchrun itself
-  bool in_rendezvous = false;            // the frames set up the process group
-  bool in_client = false;                // the frames are of a server of the run, for example one that generates text
-  bool waits_for_first_process = false;  // the ranks wait for one of them: "main_process_first()"
+  Place begin{};                                // has a time stamp only if the preceding line does
+  std::uint64_t frame_line = 0;                 // of the innermost frame
+  std::string frame{};                          // the innermost one: File "...", line 3, in f
+  std::string exception{};                      // type and message, one line
+  std::set<std::string, std::less<>> traits{};  // what the program was doing, see [frames] and [code] of rules.txt
+
+  bool is(std::string_view trait) const { return traits.contains(trait); }
 };
 
 struct Finding : Quote {
@@ -74,10 +72,9 @@ struct Finding : Quote {
   bool bare = false;        // an exception without its traceback, or the reverse
 
   Role role() const { return role_of(sign); }
-  template <class... Signs>
-  bool is(Signs... signs) const {
-    return ((sign == signs) || ...);
-  }
+  bool is(std::same_as<Sign> auto... signs) const { return ((sign == signs) || ...); }
+  bool is_wait() const { return role() == Role::Consequence && !is(Sign::Stopped); }  // timed out, or lost a peer
+  bool raised(std::string_view trait) const { return traceback && traceback->is(trait); }
 };
 
 // How a process ended, as a launcher reports it.
@@ -87,7 +84,7 @@ struct WorkerExit : Quote {
   int code = 0;        // below 0: a signal
   bool root = false;   // the launcher says that it was the first
   bool local = false;  // the rank is one of its node
-  bool by_srun = false;
+  bool by_srun = false, by_torchrun = false;
   std::optional<int> local_rank{};  // if torchrun reports both
   std::optional<int> node{};        // from srun's label
 
@@ -127,34 +124,11 @@ struct RootCauseLine : Quote {
   std::string host, place_in_grid, operation, reason;
 };
 
-// The collectives that the ranks of a process group had queued, as their watchdogs report them.
-struct QueuedWork {
-  struct Last {
-    std::int64_t enqueued = 0, completed = 0;
-  };
-  std::map<int, Last> last{};  // by rank
-  int first = 0;               // order of first mention in the log
-  std::int64_t least = 0;      // fewest collectives that a rank had queued
-  Quote line{};                // of that rank
-};
-using QueuedByGroup = std::map<std::string, QueuedWork>;
-void add_work(QueuedByGroup& groups, const std::string& group, int rank, QueuedWork::Last work, const Quote& line);
-
-// The time limit that the job's script or Slurm prints at the start.
-struct JobLimit : Quote {
-  double seconds = 0;
-  std::optional<LogTime> end{};
-};
-
-struct AbsentRank : Quote {  // the line names it
-  int rank = 0;
-};
-
-// A collective that a rank's watchdog found waiting.
+// The collective that a rank's watchdog found waiting, or the last ones that the rank had queued and completed.
 struct CollectiveWork : Quote {
   int rank = 0;
-  std::string group, operation;
-  std::int64_t sequence = 0;
+  std::string group{}, operation{};  // no operation: what was queued
+  std::int64_t queued = 0, completed = 0;
 };
 
 struct Findings {
@@ -163,27 +137,29 @@ struct Findings {
   std::vector<WorkerExit> exits;
   std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
-  std::map<int, std::string> hosts;        // of ranks
-  std::vector<Finding> remarks;            // the last few
-  std::vector<Finding> last_words;         // plain words near the end of a file
-  std::vector<Finding> refusals;           // the first few errors of Slurm without a kind of their own
-  QueuedByGroup enqueued;                  // by group
-  std::vector<CollectiveWork> works;       // the first of each rank and group
-  std::vector<AbsentRank> named_absent;    // ranks that others reported as missing
+  std::map<int, std::string> hosts;   // of ranks
+  std::vector<Finding> remarks;       // the last few
+  std::vector<Finding> last_words;    // plain words near the end of a file
+  std::vector<Finding> refusals;      // the first few errors of Slurm without a kind of their own
+  std::vector<Finding> named_absent;  // ranks that others reported as missing
+  std::map<std::tuple<std::string, bool, int, int>, CollectiveWork> works;  // by group, kind, run and rank
   bool slurm = false, kubernetes = false;  // they speak in the log: advice is for their users
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
-  std::optional<JobLimit> limit;
+  std::optional<Finding> limit;          // the line that states how long the job may run
+  double limit_s = 0;                    // that time,
+  std::optional<LogTime> limit_end;      // and its end, as far as they are known
   std::optional<Quote> saved_artifacts;  // the first line about a save
   std::optional<int> named_failed;       // the first rank that a line near the end says failed
   std::optional<int> exit_code;          // of the whole job
   bool end_contradicted = false;         // a script reports success, but a process failed
-  bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false;
+  bool fp8 = false, program_spoke = false;
 
   // Makes a finding of the line without adding it; the host of its rank is noted.
   Finding finding_in(Sign sign, const Line& line);
   void add(Finding finding);
   bool has_room(Sign sign) const;  // whether one more finding of this kind is kept
   void add_exit(WorkerExit exit, const Line& line);
+  void add_work(const CollectiveWork& work);  // the first of its rank, group and kind
   void add_host(int rank, const std::string& host);
   RankTrace* trace_of(int rank);  // nullptr when there are too many ranks
 
@@ -205,9 +181,8 @@ struct Findings {
   void settle();
 
  private:
-  void settle_runs();
   void settle_local_ranks();
-  void settle_ends();
+  void settle_end(FileTrace& file, int number);
   bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
   void forget_survived(const Place& now);
 

@@ -54,16 +54,11 @@ std::optional<int> rank_of_path(std::string_view path);
 // The pattern (see match_front) of a prefix: times differ, all else is the same.
 std::string pattern_of_prefix(std::string_view sample);
 
-// The length of such a prefix at the beginning of line. An empty line has its prefix without the blank.
-std::optional<std::size_t> match_prefix(std::string_view pattern, std::string_view line);
-
 // "host a12" out of "*** JOB 7 ON a12 CANCELLED AT", "Node failure on a12", "a12:4242:4300 [3] NCCL WARN"; else empty.
 std::string host_in(std::string_view body);
 
-std::optional<Sign> sign_of_end_by_shell(std::string_view text);
-std::optional<int> rank_before_list(std::string_view text);  // 5 of "5: [allreduce.x, ...]" and "5!: [..."
-bool is_of_a_shell(std::string_view text);  // a shell reports what is wrong with its script, not how a process ended
-bool mentions_fp8(std::string_view text);   // that is in use; of many lines, too
+bool has_whole(std::string_view text, std::string_view words);  // not within longer words
+bool mentions_fp8(std::string_view text);                       // that is in use; of many lines, too
 inline bool is_warning(std::string_view text) { return has(text, "Warning: |WARNING|[W|warnings.warn"); }
 
 // A worker of a rank's data loader died, without which the rank stops.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -31,7 +32,7 @@ class LogScan {
     while (reader.next(line)) {
       if (line.whole) note_writer(line);
       line_.recent = reader.recent();
-      line_by_line() ? examine(line) : glance(line);
+      state_->tracebacks.any_open() ? examine(line) : glance(line);
     }
     trace().bytes = reader.bytes();
     note_last_words(reader.recent(), line.number, findings_);
@@ -51,23 +52,18 @@ class LogScan {
 
     std::optional<int> rank;
     Tracebacks tracebacks;
-    FailureBlock block{};
     ProcessEnds ends{};
     std::optional<LogTime> first_time{}, last_time{};
     bool last_time_own = false, line_before_has_time = false;  // the line that is read, and the one before
     ProgressWatch progress{};
     int starts = 0;
     std::optional<Finding> said{};  // by Braid; an error if it says next where, or how to fix it
-    RankTrace* trace = nullptr;     // of the writer of the last line
-    int traced_rank = -1;
   };
 
   FileTrace& trace() { return findings_.files.back(); }
-  bool line_by_line() const { return state_->tracebacks.any_open() || state_->block.open(); }
 
   // Records the writer and the time of a line. It is called for every line and must stay cheap.
   void note_writer(const LineReader::Line& line) {
-    if (line.text.empty()) return;
     const LineMarks marks = marks_of(line.text.substr(0, 120));
     state_->line_before_has_time = std::exchange(state_->last_time_own, marks.time.has_value());
     if (marks.time) state_->last_time = marks.time;
@@ -80,12 +76,11 @@ class LogScan {
     if (own && state_->rank && *own != *state_->rank) trace().has_other_ranks = true;
     const auto rank = own ? own : state_->rank;
     if (!rank) return;
-    if (*rank != std::exchange(state_->traced_rank, *rank)) state_->trace = findings_.trace_of(*rank);
-    if (!state_->trace) return;
-    state_->trace->labelled = marks.labelled;
-    ++state_->trace->lines;
-    state_->trace->last = {
-        .file = file_, .line = line.number, .time = state_->last_time, .own_time = marks.time.has_value()};
+    RankTrace* const trace = findings_.trace_of(*rank);
+    if (!trace) return;
+    trace->labelled = marks.labelled;
+    ++trace->lines;
+    trace->last = {.file = file_, .line = line.number, .time = state_->last_time, .own_time = marks.time.has_value()};
   }
 
   // Nearly all lines end here. The raw text of an iteration's line is enough, unless the line contains another anchor.
@@ -111,13 +106,7 @@ class LogScan {
 
   // A progress bar rewrites its line with carriage returns: each part is a line of its own.
   void examine(const LineReader::Line& line) {
-    for (std::string_view rest = line.text; !rest.empty();) {
-      const std::string_view part = take_until(rest, "\r");
-      bool has_anchor = line_by_line();
-      if (!has_anchor) rules_.each(part, [&](const Rule&) { return has_anchor = true, false; });
-      if (has_anchor) examine_part(part, line.number);
-    }
-    if (line.text.empty() && state_->tracebacks.any_open()) examine_part("", line.number);
+    for (std::string_view rest = line.text; !rest.empty();) examine_part(take_until(rest, "\r"), line.number);
   }
 
   void examine_part(std::string_view raw, std::uint64_t number) {
@@ -138,9 +127,8 @@ class LogScan {
     line_.text = text;
     line_.focus = rule ? std::min(text.find(rule->anchor), text.size()) : 0;
     line_.shown = kept_of(text, line_.focus);
-    if (rule && (role_of(rule->sign) != Role::Context || ++examined_ < kLinesForLaunchers)) note_launchers();
+    if (rule && ++examined_ < kLinesForLaunchers) note_launchers();
     if (state_->tracebacks.any_open() && state_->tracebacks.take(line_)) return;
-    if (state_->block.open()) note_torchrun_exit(state_->block.feed(marks.body), line_, findings_);
     if (rule) act(rule->sign);
   }
 
@@ -150,88 +138,46 @@ class LogScan {
           line_.text.substr(0, 400).find(row.anchor) != npos;
   }
 
+  // What to do with lines of a kind that is more than a finding.
+  using Action = void (*)(LogScan& scan);
+  static const std::map<Sign, Action>& actions() {
+    static const std::map<Sign, Action> all = {
+        {Sign::TracebackStart, [](LogScan& s) { s.traceback_begins(); }},
+        {Sign::ChainDuring, [](LogScan& s) { s.state_->tracebacks.during_handling(s.line_.marks); }},
+        {Sign::NotFatal, [](LogScan& s) { s.state_->tracebacks.next_is_not_fatal(s.line_.place.line); }},
+        {Sign::SpawnedProcess, [](LogScan& s) { s.state_->tracebacks.spawned(s.line_.body(), s.line_); }},
+        {Sign::WorkerFailed, [](LogScan& s) { s.process_ended(); }},
+        {Sign::TaskExit, [](LogScan& s) { s.task_ended(); }},
+        {Sign::ProcessEnd, [](LogScan& s) { s.process_ended(); }},
+        {Sign::WatchdogDied, [](LogScan& s) { s.note_watchdog(); }},
+        {Sign::BraidRootCause, [](LogScan& s) { note_root_cause(s.line_, s.findings_); }},
+        {Sign::BraidSays, [](LogScan& s) { s.state_->said = s.findings_.finding_in(Sign::BraidError, s.line_); }},
+        {Sign::BraidFix, [](LogScan& s) { s.note_fix(); }},
+        {Sign::Progress, [](LogScan& s) { s.progress(s.line_.body()); }},
+        {Sign::EndedWell, [](LogScan& s) { s.note_end(s.trace().good_end); }},
+        {Sign::ScriptEndedWell, [](LogScan& s) { s.note_end(s.trace().script_end); }},
+        {Sign::SaysDone, [](LogScan& s) { s.note_done(); }},
+        {Sign::JobLimit, [](LogScan& s) { note_limit(s.line_, s.findings_); }},
+        {Sign::JobExit, [](LogScan& s) { s.note_exit_code(); }},
+        {Sign::RunStarts, [](LogScan& s) { s.run_starts(); }},
+        {Sign::ShellError, [](LogScan& s) { s.shell_fails(); }},
+        {Sign::Remark, [](LogScan& s) { s.note_remark(); }},
+        {Sign::AbsentRank, [](LogScan& s) { s.absent_rank(); }},
+        {Sign::RankBlock, [](LogScan& s) { s.begin_rank_block(); }},
+        {Sign::SaveArtifacts, [](LogScan& s) { note_artifacts(s.line_, s.findings_); }},
+        {Sign::Saving, [](LogScan& s) { s.trace().saving = s.line_.place; }},
+        {Sign::Saved, [](LogScan& s) { s.trace().saving.reset(); }},
+        {Sign::RunFact, [](LogScan& s) { note_context(s.line_.body(), s.findings_); }},
+    };
+    return all;
+  }
+
   void act(Sign sign) {
-    const LineMarks& marks = line_.marks;
-    const std::string_view body = marks.body;
-    switch (sign) {
-      case Sign::TracebackStart:
-        return traceback_begins();
-      case Sign::FailureBlock:
-        return state_->block.begin(body);
-      case Sign::WorkerFailed:
-        return note_torchrun_exit(parse_worker_failed(body), line_, findings_);
-      case Sign::TaskExit:
-        return note_task_exit();
-      case Sign::ProcessEnd:
-        if (auto exit = state_->ends.feed(body, line_.place.line)) {
-          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) note_done();
-          note_process_end(std::move(*exit), line_, findings_);
-        }
-        return;
-      case Sign::WatchdogDied:
-        return note_watchdog();
-      case Sign::BraidRootCause:
-        return note_root_cause(line_, findings_);
-      case Sign::SpawnedProcess:
-        return state_->tracebacks.spawned(body, line_);
-      case Sign::Progress:
-        return progress(body);
-      case Sign::BraidSays:
-        if (body.starts_with("braid: ")) state_->said = findings_.finding_in(Sign::BraidError, line_);
-        return;
-      case Sign::BraidFix:
-        if (state_->said && line_.place.line - state_->said->place.line <= 3) findings_.add(*state_->said);
-        return state_->said.reset();
-      case Sign::EndedWell:
-      case Sign::ScriptEndedWell:
-        (sign == Sign::EndedWell ? trace().good_end : trace().script_end) = line_.place.line;
-        trace().end_text = line_.shown;
-        return;
-      case Sign::SaysDone:
-        return note_done();
-      case Sign::JobLimit:
-        if (note_limit(line_, findings_)) state_->first_time = marks.time;  // the run begins after this line
-        return;
-      case Sign::JobExit:
-        if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
-        return;
-      case Sign::RunStarts:
-        if (++state_->starts > 1 || has(body, "restart")) ++trace().run, trace().progress_before_run = trace().progress;
-        return note_context(body, findings_);
-      case Sign::ShellError:  // scripts go on after most of them
-        return is_of_a_shell(trimmed(body)) ? add_weakly(Sign::ShellError) : note_remark();
-      case Sign::Remark:
-        return note_remark();
-      case Sign::LastEnqueued:
-        note_enqueued(line_, findings_);
-        return add(Sign::CollectiveTimeout);
-      case Sign::MonitoredBarrier:
-        note_absent(body, line_, findings_);
-        return add(Sign::CollectiveTimeout);
-      case Sign::AbsentRank:
-        return absent_rank();
-      case Sign::RankBlock:
-        state_->rank.reset();
-        if (Caught caught; match_inside("Begin global rank %r", body, caught)) state_->rank = caught.rank;
-        return;
-      case Sign::ChainDuring:
-        return state_->tracebacks.during_handling(marks);
-      case Sign::NotFatal:
-        return state_->tracebacks.next_is_not_fatal(line_.place.line);
-      case Sign::SaveArtifacts:
-        return note_artifacts(line_, findings_);
-      case Sign::Saving:
-        trace().saving = line_.place;
-        return;
-      case Sign::Saved:
-        return trace().saving.reset();
-      default:
-        if (role_of(sign) == Role::Context) return note_context(body, findings_);
-        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has(body, "timed out task"))
-          note_absent(body, line_, findings_);
-        if (sign == Sign::CollectiveTimeout) note_work(line_, findings_);
-        if (!is_noise(sign, marks)) add(sign);
-    }
+    if (const auto action = actions().find(sign); action != actions().end()) return action->second(*this);
+    if (sign == Sign::StoreTimeout || has(line_.body(), "timed out task|monitoredBarrier"))
+      note_absent("absent ranks", line_.body(), line_, findings_);
+    note_work(line_, findings_);
+    if (!is_noise(sign, line_.marks)) add(sign);
   }
 
   void add(Sign sign) {
@@ -239,13 +185,11 @@ class LogScan {
     const std::string_view body = line_.body();
     if (const auto rank = rank_told_by(sign, body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
     if (row_for("outlived", body, sign)) finding.bare = true;
-    if (finding.role() == Role::Outside && !line_.marks.time) {
-      // Reads the time in "CANCELLED AT 2026-11-15T12:40:29". One long before the preceding lines is of another zone.
-      constexpr double kLate = 600;  // seconds
-      Place& place = finding.place;
-      if (const auto time = time_inside(body); time && !(place.time && seconds_between(*time, *place.time) > kLate))
-        place.time = time, place.own_time = true;
-    }
+    // Reads the time in "CANCELLED AT 2026-11-15T12:40:29". One long before the preceding lines is of another zone.
+    constexpr double kLate = 600;  // seconds
+    Place& place = finding.place;
+    if (const auto time = time_inside(body); time && !(place.time && seconds_between(*time, *place.time) > kLate))
+      place.time = time, place.own_time = true;
     findings_.add(std::move(finding));
   }
 
@@ -258,13 +202,11 @@ class LogScan {
 
   void note_remark() {
     const std::string_view text = from_exception(trimmed(line_.body())), type = exception_type(text);
-    if (is_warning(text) || has(text, "frame #")) return;
-    if (has(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
+    if (is_warning(text) || says(text, "harmless")) return;
     if (is_of_the_scheduler(text)) return note_refusal();
-    if (const auto end = sign_of_end_by_shell(text)) return add_weakly(*end);
+    if (Caught caught; const Rule* end = matching_row("shells", text, caught)) return add_weakly(end->sign);
     if (!is_named_error(type) && is_information(line_.marks)) return;
     if (!is_named_error(type)) return findings_.add(findings_.finding_in(Sign::Remark, line_));
-    if (text.size() <= type.size() + 2) return;  // it has no message
     // Classifying costs time, so a log that is full of errors skips it.
     add_weakly(findings_.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError);
   }
@@ -274,35 +216,67 @@ class LogScan {
     constexpr std::size_t kMostRefusals = 4;
     const std::string_view text = trimmed(line_.body());
     if (begins(text, "sbatch: error: |salloc: error: "))
-      if (const auto sign = sign_by_words("refusals", text)) add(*sign);
+      if (const Rule* row = row_for("refusals", text)) add(row->sign);
     if (has(text, "error: ") && findings_.refusals.size() < kMostRefusals)
       findings_.refusals.push_back(findings_.finding_in(Sign::Remark, line_));
   }
 
-  void note_task_exit() {
-    auto exit = parse_task_exit(line_.body());
-    if (!exit) return note_remark();
-    if (has(line_.body(), "Out Of Memory")) {
-      line_.marks = {.body = line_.body()};
-      if (exit->ranks.size() == 1) line_.marks.rank = exit->ranks[0];
-      findings_.add(findings_.finding_in(Sign::CgroupOom, line_));
+  void process_ended() {
+    if (auto exit = state_->ends.feed(line_.body())) {
+      if (exit->code == 0 && exit->ranks.empty() && !line_.marks.rank) note_done();
+      note_exit(std::move(*exit), line_, findings_);
     }
-    findings_.add_exit(std::move(*exit), line_);
+  }
+
+  void task_ended() {  // srun reports other things of tasks, too
+    const auto exit = state_->ends.feed(line_.body());
+    if (!exit) return note_remark();
+    note_exit(*exit, line_, findings_);
+    if (!has(line_.body(), "Out Of Memory")) return;
+    line_.marks = {.body = line_.body()};
+    if (exit->ranks.size() == 1) line_.marks.rank = exit->ranks[0];
+    findings_.add(findings_.finding_in(Sign::CgroupOom, line_));
+  }
+
+  void note_fix() {
+    if (state_->said && line_.place.line - state_->said->place.line <= 3) findings_.add(*state_->said);
+    state_->said.reset();
+  }
+
+  void note_end(std::uint64_t& line) {
+    line = line_.place.line;
+    trace().end_text = line_.shown;
+  }
+
+  void note_exit_code() {
+    if (const auto code = number_after(line_.body(), "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
+  }
+
+  void run_starts() {
+    if (++state_->starts > 1) ++trace().run, trace().progress_before_run = trace().progress;
+    note_context(line_.body(), findings_);
+  }
+
+  void shell_fails() {  // scripts go on after most errors
+    Caught caught;
+    matching_row("script errors", trimmed(line_.body()), caught) ? add_weakly(Sign::ShellError) : note_remark();
+  }
+
+  void begin_rank_block() {
+    Caught caught;
+    state_->rank = match_inside("Begin global rank %r", line_.body(), caught) ? caught.rank : std::nullopt;
   }
 
   void note_watchdog() {
-    const auto sign = sign_in(behind(line_.body(), "terminated with exception: ").value_or(""));
-    const bool tells = sign && (role_of(*sign) == Role::Cause || role_of(*sign) == Role::Consequence);
-    add(tells && *sign != Sign::NativeCrash ? *sign : Sign::CollectiveTimeout);
+    add(sign_in(behind(line_.body(), "terminated with exception: ").value_or("")).value_or(Sign::CollectiveTimeout));
   }
 
   // The line may only name ranks that others waited for (JAX, Horovod). "2: [" looks like a label.
   void absent_rank() {
     const std::string_view text = trimmed(line_.body());
-    if ((text.starts_with("/job:") && !has(text, " ")) || text.ends_with("]") || text.ends_with("].") ||
-        rank_before_list(text))
-      note_absent(line_.text, line_, findings_);
-    note_lagging(line_, findings_);
+    if (text.starts_with("/job:") || text.ends_with("]") || has(text, ": ["))
+      note_absent("absent ranks", line_.text, line_, findings_);
+    note_absent("lagging ranks", line_.text, line_, findings_);
   }
 
   void note_done() {
@@ -326,7 +300,7 @@ class LogScan {
   }
 
   void progress(std::string_view text) {
-    if (state_->progress.take(text, line_.place, findings_)) return;
+    if (state_->progress.take(text, findings_)) return;
     if (has(text, "it/s]") && !has(text, "aving")) trace().saving.reset();  // other work
     note_context(text, findings_);
   }

@@ -95,10 +95,8 @@ std::size_t width_of_wrapped(std::string_view text) {
   std::size_t widest = 0, full = 0, afresh = 0, inside_words = 0;
   std::string_view before;  // a line as wide as the widest
   while (!text.empty()) {
-    std::string_view line = take_until(text, "\n");
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string_view line = take_until(text, "\n");
     const std::size_t width = columns(line);
-    if (width > kWidths[5]) return 0;
     if (width > widest) widest = width, full = afresh = inside_words = 0, before = {};
     afresh += !before.empty() && (begins_afresh(line) || line.substr(0, kAlike) == before.substr(0, kAlike));
     inside_words += !before.empty() && !line.empty() && is_letter(before.back()) && is_letter(line[0]);

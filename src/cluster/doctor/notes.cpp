@@ -14,81 +14,41 @@
 
 namespace braid {
 
-namespace {
-
-WorkerExit exit_of(const Caught& caught, bool is_root = true) {
+std::optional<WorkerExit> ProcessEnds::feed(std::string_view body) {
+  Caught caught, code;
+  const Rule* const row = matching_row("process ends", body, caught);
+  if (!row) return std::nullopt;
+  if (row->name == "block") listed_ = {.root = row->is("root"), .by_torchrun = true};
+  if (row->name == "host") listed_.host = caught.host;
+  if (row->name == "listed") listed_.ranks = {*caught.rank}, listed_.local_rank = caught.local_rank;
+  if (row->name == "code" && listed_.by_torchrun && !listed_.ranks.empty()) {
+    listed_.code = *caught.code;
+    return std::exchange(listed_, {.root = listed_.root, .by_torchrun = true});
+  }
+  if (row->is("torchrun")) return std::nullopt;
+  for (const std::string& option : row->options)
+    if (match_front("code=%c", option, code)) caught.code = code.code;
   WorkerExit exit;
   if (caught.rank) exit.ranks = {*caught.rank};
   exit.host = caught.host;
   exit.code = caught.signal ? -*caught.signal : caught.code.value_or(0);
-  exit.root = is_root;
-  return exit;
-}
-
-// The code that a row of [process ends] has itself: "code=1".
-int code_of(const Rule& row) {
-  Caught caught;
-  for (const std::string& option : row.options)
-    if (match_front("code=%c", option, caught)) return *caught.code;
-  return 0;
-}
-
-}  // namespace
-
-void FailureBlock::begin(std::string_view heading) {
-  root_ = has(heading, "Root Cause");
-  entry_ = {};
-  lines_left_ = 4000;
-}
-
-std::optional<WorkerExit> FailureBlock::feed(std::string_view text) {
-  --lines_left_;
-  if (trimmed(text).ends_with("=====")) lines_left_ = 0;
-  // ": " stands behind "rank     "; a prefix that no table has may have others before it.
-  std::string_view key = take_until(text, has(text, " : ") ? " : " : ": ");
-  key = trimmed(key);
-  key.remove_prefix(key.find_last_of(" \t") + 1);
-  std::string_view value = trimmed(text);
-  if (key == "time") {
-    entry_.place.time = time_at(value);
-    entry_.place.own_time = entry_.place.time.has_value();
+  exit.root = row->name != "end" && row->name != "tasks";
+  exit.by_torchrun = exit.local = row->name == "local";
+  if (exit.local) exit.ranks = {*caught.local_rank};
+  if (row->is("raw-kill") && exit.code == SIGKILL) exit.code = -SIGKILL;
+  if (row->name == "tasks") {
+    exit.host = caught.texts[0];
+    take(caught.texts[1], "s");
+    exit.ranks = unfold_ranks(caught.texts[1]);
+    exit.by_srun = true;
   }
-  if (key == "host") entry_.host = value.substr(0, value.find(' '));
-  Caught caught;
-  if (key == "rank" && match_front("%r", value, caught)) {
-    entry_.ranks = {*caught.rank};
-    if (match_inside("(local_rank: %l", value, caught)) entry_.local_rank = caught.local_rank;
+  if (row->name == "named") {
+    named_ = std::move(exit);
+    return std::nullopt;
   }
-  if (key != "exitcode" || entry_.ranks.empty() || !match_front("%c", value, caught)) return std::nullopt;
-  entry_.code = *caught.code;
-  entry_.root = root_;
-  return std::exchange(entry_, {});
-}
-
-std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  Caught caught;
-  if (!match_inside("(exitcode: %c) local_rank: %l", body, caught)) return std::nullopt;
-  WorkerExit exit = exit_of(caught);
-  exit.ranks = {*caught.local_rank};
-  exit.local = true;
-  return exit;
-}
-
-std::optional<WorkerExit> parse_task_exit(std::string_view body) {
-  Caught caught, end;
-  if (!match_inside("srun: error: %1: task%2: %3", body, caught)) return std::nullopt;
-  auto [host, list, outcome] = caught.texts;
-  take(list, "s");
-  WorkerExit exit;
-  exit.ranks = unfold_ranks(list);
-  exit.host = host;
-  exit.by_srun = true;
-  for (const Rule& row : rows_of("process ends"))
-    if (row.name == "task" && match_front(row.anchor, outcome, end) && !exit.ranks.empty()) {
-      exit.code = end.code.value_or(code_of(row));
-      return exit;
-    }
-  return std::nullopt;
+  if (!named_ || !exit.ranks.empty()) return exit;
+  named_->code = exit.code;
+  return std::exchange(named_, std::nullopt);
 }
 
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
@@ -115,54 +75,20 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
   return line;
 }
 
-std::optional<WorkerExit> ProcessEnds::feed(std::string_view body, std::uint64_t line) {
-  constexpr std::uint64_t kLinesBetween = 5;
-  Caught caught;
-  if (named_ && line > named_at_ + kLinesBetween) named_.reset();
-  for (const Rule& row : rows_of("process ends")) {
-    if (row.name == "task" || !match_inside(row.anchor, body, caught)) continue;
-    WorkerExit exit = exit_of(caught, row.name != "end");
-    if (!caught.signal && !caught.code) exit.code = code_of(row);
-    if (row.is("raw-kill") && exit.code == SIGKILL) exit.code = -SIGKILL;
-    if (row.name == "named") {
-      named_ = std::move(exit);
-      named_at_ = line;
-      return std::nullopt;
-    }
-    if (named_ && exit.ranks.empty()) {
-      named_->code = exit.code;
-      return std::exchange(named_, std::nullopt);
-    }
-    return exit;
-  }
-  return std::nullopt;
-}
-
 // Every rank prints the line; a run that was started again may print another one.
 void note_root_cause(const Line& line, Findings& findings) {
-  constexpr std::size_t kMostRootCauses = 64;
+  constexpr std::size_t kMostRootCauses = 1024;
   auto cause = parse_root_cause(line.body());
-  if (!cause) return;
+  if (!cause || findings.braid.size() == kMostRootCauses) return;
   static_cast<Quote&>(*cause) = line;
-  if (!cause->host.empty()) findings.hosts.erase(cause->rank);  // a run that starts again may be elsewhere
-  findings.add_host(cause->rank, cause->host);
-  std::vector<RootCauseLine>& all = findings.braid;
-  const bool is_told =
-      !all.empty() && all.back().place.run == line.place.run && all.back().place.progress + 1 >= line.place.progress;
-  if (!is_told && all.size() < kMostRootCauses) all.push_back(std::move(*cause));
+  if (!cause->host.empty()) findings.hosts[cause->rank] = cause->host;  // a run that starts again may be elsewhere
+  findings.braid.push_back(std::move(*cause));
 }
 
-void note_torchrun_exit(std::optional<WorkerExit> exit, const Line& line, Findings& findings) {
-  if (!exit) return;
-  findings.torchrun = true;
-  findings.labels_are_nodes |= line.marks.labelled;
-  if (line.marks.labelled) exit->node = line.marks.rank;
-  findings.add_exit(std::move(*exit), line);
-}
-
-void note_process_end(WorkerExit exit, const Line& line, Findings& findings) {
+void note_exit(WorkerExit exit, const Line& line, Findings& findings) {
   const LineMarks& marks = line.marks;
   const bool is_labelled = marks.labelled && !exit.root;  // a launcher's own list has ranks in brackets, too
+  if (exit.by_torchrun && marks.labelled) exit.node = marks.rank;
   if (exit.ranks.empty() && marks.rank && !is_labelled && !marks.by_name) exit.ranks = {*marks.rank};
   if (exit.code != 0) findings.add_exit(std::move(exit), line);
 }
@@ -170,38 +96,16 @@ void note_process_end(WorkerExit exit, const Line& line, Findings& findings) {
 std::optional<int> note_spawned_exit(std::string_view body, const Line& line, Findings& findings) {
   Caught caught, end;
   if (!match_inside("rocess %r ", body, caught)) return std::nullopt;
-  WorkerExit exit = exit_of(caught);
-  if (match_inside("with signal %S", body, end) || match_inside("with exit code %c", body, end))
-    exit.code = exit_of(end).code;
-  else if (has(body, "with the following error"))
-    exit.code = 1;
-  if (exit.code != 0) findings.add_exit(std::move(exit), line);
+  WorkerExit exit = {.ranks = {*caught.rank}, .code = 1, .root = true};  // "with the following error"
+  if (match_inside("with signal %S", body, end)) exit.code = -*end.signal;
+  if (match_inside("with exit code %c", body, end)) exit.code = *end.code;
+  note_exit(std::move(exit), line, findings);
   return caught.rank;
 }
 
 namespace {
 
 constexpr std::size_t kLongestBar = 512;  // bytes
-
-std::optional<Step> step_behind_word(std::string_view line) {
-  static const std::vector<std::string> kStepWords = split(words_of("step"), '|');
-  for (const std::string& word : kStepWords)
-    for (std::size_t at = 0; (at = line.find(word, at)) != npos; at += word.size()) {
-      if (at > 0 && (is_letter(line[at - 1]) || line[at - 1] == '_')) continue;  // "micro_step", "timestep"
-      std::string_view rest = line.substr(at + word.size());
-      if (take_while(
-              rest, [](char c) { return is_one_of(" =:.'\"\t[(#", c); }, 12)
-              .empty())
-        continue;
-      const auto number = take_number(rest);
-      if (!number || (!rest.empty() && is_letter(rest[0]))) continue;
-      rest = trimmed(rest.substr(0, 24));  // "/ 100", " of 100"
-      const bool has_total = take(rest, "/") || take(rest, "of ");
-      rest = trimmed(rest);
-      return Step{number, has_total ? take_number(rest) : std::nullopt, at};
-    }
-  return std::nullopt;
-}
 
 // Reads "500/10000", "[  50/1251 (", "100 / 356", but no rates. The largest total counts: others are dates and epochs.
 std::optional<Step> fraction_in(std::string_view line) {
@@ -211,10 +115,10 @@ std::optional<Step> fraction_in(std::string_view line) {
     const std::size_t begin = before.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
     std::string_view first = before.substr(begin), rest = trimmed(line.substr(slash + 1));
     const auto number = take_number(first), total = take_number(rest);
-    const bool is_inside = (begin > 0 && (is_letter(before[begin - 1]) || is_one_of("/.", before[begin - 1]))) ||
-                           (!rest.empty() && (is_letter(rest[0]) || is_one_of("/.", rest[0])));
+    const bool is_inside =
+        (begin > 0 && is_one_of("/.", before[begin - 1])) || (!rest.empty() && is_one_of("/.", rest[0]));
     if (number && total && !is_inside && *number <= *total && *total > 1 && (!best || *total > *best->total))
-      best = Step{number, total, begin};
+      best = Step{number, total};
   }
   return best;
 }
@@ -247,34 +151,28 @@ std::string_view bar_in(std::string_view line) {
 std::optional<Step> step_in(std::string_view line) {
   line = line.substr(0, 1000);
   if (line.substr(0, kLongestBar).find("%|") != npos) return step_of_bar(line);
-  const auto step_by_word = step_behind_word(line);
   if (!says(line, "measure")) return std::nullopt;
-  const std::string_view head = line.substr(0, step_by_word ? std::min<std::size_t>(step_by_word->at, 80) : 80);
-  if (has(head, "alidation|eval_|Eval")) return std::nullopt;
-  if (step_by_word) return step_by_word;
+  if (Caught caught; matching_row("steps", line, caught)) return Step{caught.number, caught.total};
   // Hugging Face reports only fractions of an epoch: {'loss': 0.39, ..., 'epoch': 1.36}
   if (has(line, "'loss': ") && has(line, "'epoch': ")) return Step{};
   // "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": the epoch, and the step in it if there is one.
   if (const auto step = fraction_in(line)) return step;
   const auto epoch = number_after(line, "poch");
-  return epoch ? std::optional(Step{epoch, std::nullopt, 0}) : std::nullopt;
+  return epoch ? std::optional(Step{epoch, std::nullopt}) : std::nullopt;
 }
 
 // Job scripts print the first losses again at the end of a log: these lines are not progress.
-bool ProgressWatch::is_quotation(std::string_view line, const Place& place) {
+bool ProgressWatch::is_quotation(std::string_view line) {
   constexpr std::size_t kFirstLines = 64;
-  if (place.own_time && last_time_ && seconds_between(*last_time_, *place.time) < -1) return true;
-  if (place.own_time) last_time_ = place.time;
-  if (first_lines_.size() < kFirstLines)
-    return !first_lines_.insert(std::hash<std::string_view>()(trimmed(line))).second;
-  return !place.own_time && first_lines_.contains(std::hash<std::string_view>()(trimmed(line)));
+  const std::size_t hash = std::hash<std::string_view>()(trimmed(line));
+  return first_lines_.size() < kFirstLines ? !first_lines_.insert(hash).second : first_lines_.contains(hash);
 }
 
-bool ProgressWatch::take(std::string_view line, const Place& place, Findings& findings) {
+bool ProgressWatch::take(std::string_view line, Findings& findings) {
   constexpr std::int64_t kStraggling = 10, kFarAhead = 1000;
   const auto step = step_in(line);
   if (!step) return false;
-  if (is_quotation(line.substr(step->at), place)) return true;
+  if (is_quotation(line)) return true;
   FileTrace& file = findings.files.back();
   if (const auto number = step->number) {
     // Several ranks may report the same iteration; a number far back is a run that started again.
@@ -306,65 +204,43 @@ double seconds_of_limit(std::string_view text) {
   return seconds + (has_days ? 86400.0 * static_cast<double>(*first) : 0);
 }
 
-void add_absent(int rank, const Line& line, Findings& findings) {
-  constexpr std::size_t kMostAbsent = 1000;
-  if (findings.named_absent.size() < kMostAbsent) findings.named_absent.push_back({line, rank});
-}
-
-// "[PG ID 0 PG GUID 0(default_pg)"
-std::string group_in(std::string_view body) {
-  const std::size_t group = body.find("[PG "), end = body.find(" Rank", group);
-  return std::string(group == npos ? "" : body.substr(group, end - group));
-}
-
 }  // namespace
 
 void note_context(std::string_view body, Findings& findings) {
-  const std::pair<std::optional<std::int64_t>*, const char*> numbers[] = {
-      {&findings.num_experts, "num_experts"},
-      {&findings.num_experts, "num-experts"},
-      {&findings.num_experts, "num_local_experts"},
-      {&findings.num_experts, "n_routed_experts"},
-      {&findings.expert_parallel, "expert_model_parallel_size"},
-      {&findings.expert_parallel, "expert-model-parallel-size"},
-      {&findings.expert_parallel, "expert_parallel_size"},
-      {&findings.world_size, "world size"},
-      {&findings.world_size, "world_size"},
-      {&findings.world_size, "WORLD_SIZE"}};
-  for (const auto& [number, key] : numbers)
-    if (!*number) *number = number_after(body, key);
-  if (auto member = behind(body, ", MEMBER: "); member && take_number(*member) && take(*member, "/"))  // Lightning
-    if (!findings.world_size) findings.world_size = take_number(*member);
+  const std::map<std::string_view, std::optional<std::int64_t>*> numbers = {
+      {"experts", &findings.num_experts},
+      {"expert-parallel", &findings.expert_parallel},
+      {"world", &findings.world_size}};
+  for (const Rule& row : rows_of("facts"))
+    if (auto& number = *numbers.at(row.name); !number) number = number_after(body, row.anchor);
+  if (Caught caught; !findings.world_size && match_inside(", MEMBER: %n%N", body, caught))  // Lightning
+    findings.world_size = caught.number;
   if (mentions_fp8(body) || has(body, "scale_inv")) findings.fp8 = true;
 }
 
-bool note_limit(const Line& line, Findings& findings) {
-  JobLimit limit = {line};
-  if (const auto end = behind(line.body(), "EndTime=")) limit.end = time_at(*end);
+void note_limit(const Line& line, Findings& findings) {
+  double seconds = 0;
   for (const char* key : {"TimeLimit=", "--time=", "#SBATCH -t ", "ime limit"})
-    if (auto rest = behind(line.body(), key); rest && limit.seconds == 0) {
+    if (auto rest = behind(line.body(), key); rest && seconds == 0) {
       take_while(*rest, [](char c) { return is_one_of(" :=", c); });
-      limit.seconds = seconds_of_limit(*rest);
+      seconds = seconds_of_limit(*rest);
     }
-  if (limit.seconds == 0 && !limit.end) return false;
-  if (limit.seconds == 0 && findings.limit)  // scontrol has a line for each
-    findings.limit->end = limit.end;
-  else
-    findings.limit = std::move(limit);
-  return true;
+  const auto end = time_at(behind(line.body(), "EndTime=").value_or(""));
+  if (seconds == 0 && !end) return;
+  if (seconds != 0 || !findings.limit) {  // scontrol has a line for each
+    findings.limit = findings.finding_in(Sign::TimeLimit, line);
+    findings.limit_s = seconds;
+  }
+  findings.limit_end = end;
 }
 
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings) {
   constexpr double kShare = 0.05, kLate = 300;  // programs start after their job; Slurm ends jobs a little late
-  const bool is_done = findings.iteration && findings.iterations && *findings.iteration >= *findings.iterations;
-  if (!findings.limit || !first || !last || findings.files.back().progress == 0 || is_done) return;
-  const JobLimit& limit = *findings.limit;
-  const double left = limit.end ? seconds_between(*last, *limit.end) : limit.seconds - seconds_between(*first, *last);
-  if (left > std::max(kShare * limit.seconds, 60.0) || left < -kLate) return;
-  Finding finding{limit};
-  finding.sign = Sign::TimeLimit;
-  finding.text = limit.shown;
-  findings.last_words.push_back(std::move(finding));
+  if (!findings.limit || !first || !last || findings.files.back().progress == 0) return;
+  const double left = findings.limit_end ? seconds_between(*last, *findings.limit_end)
+                                         : findings.limit_s - seconds_between(*first, *last);
+  if (left <= std::max(kShare * findings.limit_s, 60.0) && left >= -kLate)
+    findings.last_words.push_back(*findings.limit);
 }
 
 void note_artifacts(const Line& line, Findings& findings) {
@@ -372,63 +248,40 @@ void note_artifacts(const Line& line, Findings& findings) {
     findings.saved_artifacts = line;
 }
 
-// "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
-void note_enqueued(const Line& line, Findings& findings) {
-  const auto work = number_after(behind(line.body(), "ast enqueued").value_or(""), "work");
-  const auto completed = number_after(behind(line.body(), "ast completed").value_or(""), "work");
-  if (work && line.marks.rank)
-    add_work(findings.enqueued, group_in(line.body()), *line.marks.rank, {*work, completed.value_or(*work)}, line);
-}
-
-// "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
-void note_absent(std::string_view body, const Line& line, Findings& findings) {
+void note_absent(std::string_view section, std::string_view body, const Line& line, Findings& findings) {
+  constexpr std::size_t kMostAbsent = 1000;
   if (has(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
-  if (const auto rank = rank_before_list(body)) add_absent(*rank, line, findings);         // Horovod
-  for (const Rule& row : rows_of("absent ranks"))
-    if (Caught caught; match_inside(row.anchor, body, caught)) add_absent(*caught.rank, line, findings);
-  if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != npos) {
-    std::string_view list = body.substr(0, end);
-    list.remove_prefix(std::min(list.rfind("Rank"), list.size()));
-    take(list, "Rank");
-    take(list, "s");
-    for (const int rank : unfold_ranks(list)) add_absent(rank, line, findings);
-  }
+  for (const Rule& row : rows_of(section))
+    if (Caught caught; match_inside(row.anchor, body, caught))
+      for (const int rank : caught.rank ? std::vector{*caught.rank} : unfold_ranks(caught.ranks)) {
+        if (findings.named_absent.size() == kMostAbsent) return;
+        findings.named_absent.push_back(findings.finding_in(Sign::AbsentRank, line));
+        findings.named_absent.back().rank = rank;
+      }
 }
 
-// "[6] finished collective #182, but didn't join collective #183", "ranks [2, 5] are the lagging ranks", "missing
-// ranks: {3}"
-void note_lagging(const Line& line, Findings& findings) {
-  for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish", "}"}) {
-    const std::size_t end = line.text.find(words), open = line.text.substr(0, end).find_last_of("[{");
-    if (end == npos || open == npos) continue;
-    const std::vector<int> ranks = unfold_ranks(line.text.substr(open + 1, end - open - 1));
-    const bool may_all_be_stuck = has(words, "didn't finish");
-    if (may_all_be_stuck && ranks.size() > 1) return;
-    for (const int rank : ranks) add_absent(rank, line, findings);
-  }
-}
-
-// "[PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77,
-// OpType=ALLREDUCE, NumelIn=1024, ...)". Sends and receives have their own order, and their sizes differ, as do those
-// of uneven all-to-alls.
+// "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807." or
+// "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=1024, ...)". Sends and
+// receives have their own order, and their sizes differ, as do those of uneven all-to-alls.
 void note_work(const Line& line, Findings& findings) {
-  constexpr std::size_t kMostWorks = 4096;
-  constexpr std::string_view kOfOneSize[] = {"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
-                                             "_REDUCE_SCATTER_BASE"};
-  const auto value_of = [&](std::string_view key) {
-    const std::string_view rest = behind(line.body(), key).value_or("");
-    return rest.substr(0, rest.find_first_of(",) "));
-  };
-  const std::string_view operation = value_of("OpType="), size = value_of("NumelIn=");
-  const auto sequence = number_after(line.body(), "SeqNum");
-  if (!line.marks.rank || !sequence || operation.empty() || has(operation, "SEND|RECV|COALESCED|UNKNOWN")) return;
-  CollectiveWork work{line, *line.marks.rank, group_in(line.body()), std::string(operation), *sequence};
-  if (std::ranges::find(kOfOneSize, operation) != std::end(kOfOneSize) && !size.empty())
-    work.operation += " of " + std::string(size);
-  const bool is_known = std::ranges::any_of(findings.works, [&](const CollectiveWork& other) {
-    return other.rank == work.rank && other.group == work.group && other.place.run == work.place.run;
-  });
-  if (findings.works.size() < kMostWorks && !is_known) findings.works.push_back(std::move(work));
+  const std::string_view body = line.body();
+  if (!line.marks.rank) return;
+  const std::size_t begin = body.find("[PG "), end = body.find(" Rank", begin);
+  CollectiveWork work = {line, *line.marks.rank, std::string(begin == npos ? "" : body.substr(begin, end - begin))};
+  if (const auto queued = number_after(behind(body, "ast enqueued").value_or(""), "work")) {
+    work.queued = *queued;
+    work.completed = number_after(behind(body, "ast completed").value_or(""), "work").value_or(*queued);
+    return findings.add_work(work);
+  }
+  const auto sequence = number_after(body, "SeqNum");
+  Caught operation, size;
+  if (!sequence || !match_inside("OpType=%1,", body, operation) || says(operation.texts[0], "of-two-ranks")) return;
+  work.operation = operation.texts[0];
+  work.queued = *sequence;
+  work.completed = *sequence - 1;
+  if (contains(split(words_of("of-one-size"), '|'), work.operation) && match_inside("NumelIn=%1,", body, size))
+    work.operation += " of " + std::string(size.texts[0]);
+  findings.add_work(work);
 }
 
 namespace {
@@ -439,11 +292,9 @@ std::optional<int> rank_that_failed(std::string_view line) {
   for (std::size_t at = 1; (at = line.find("ank ", at)) != npos; ++at) {
     Caught caught;
     const auto length = match_front("ank %r", line.substr(at), caught);
-    const std::string_view before = trimmed(line.substr(0, at - 1));
-    if (!length || !is_one_of("rR", line[at - 1]) || before.ends_with("ocal") || before.ends_with("ode")) continue;
-    const std::string_view near = line.substr(at + *length, kNear);
-    if (!begins(near, "]|)") && has(near, " failed| died| crashed| exited| was killed| aborted| terminated| lost") &&
-        !has(near, "failed to |exited normally|exited with code 0|exit code 0"))
+    const std::string_view near = line.substr(at + length.value_or(0), kNear);
+    if (length && !trimmed(line.substr(0, at - 1)).ends_with("ocal") && !begins(near, "]|)") &&
+        says(near, "rank-ended"))
       return caught.rank;
   }
   return std::nullopt;
@@ -455,10 +306,9 @@ std::optional<Sign> sign_of_last_words(const LineMarks& marks) {
   const std::string_view line = marks.body, text = trimmed(line);
   // "  hang_limit_s: 300   # end the run when a rank makes no progress": a recipe that a run prints.
   const std::string low = in_small_letters(line.substr(0, line.find("  # ")).substr(0, kLongest));
-  if (text.starts_with('#') || says(low, "only-possible") || begins(low, "{|+")) return std::nullopt;
-  const auto sign = sign_by_words("last words", low);
-  const bool is_for_information = is_warning(line) || marks.level == 'I' || marks.level == 'W' ||
-                                  has(line, "INFO|rWarning|eWarning|nWarning|wandb|[W|WARN ");
+  const auto sign =
+      says(low, "only-possible") || begins(text, "#|{|+") ? std::nullopt : sign_of(row_for("last words", low));
+  const bool is_for_information = is_warning(line) || is_information(marks) || has(line, "nWarning|wandb|WARN ");
   const bool is_known = is_of_the_scheduler(text);  // Slurm's words are
   return sign && (is_known || (role_of(*sign) != Role::Outside && is_for_information)) ? std::nullopt : sign;
 }

@@ -11,47 +11,26 @@
 
 namespace braid {
 
-// torchrun's list of failed workers, line by line.
-class FailureBlock {
- public:
-  void begin(std::string_view heading);  // "Failures:" or "Root Cause (first observed failure):"
-  bool open() const { return lines_left_ > 0; }
-
-  // An entry that this line completes, its place only a time if it has one; the block ends by itself.
-  std::optional<WorkerExit> feed(std::string_view text);
-
- private:
-  WorkerExit entry_;
-  bool root_ = false;
-  int lines_left_ = 0;
-};
-
-// "failed (exitcode: -9) local_rank: 1 (pid: 19302) of binary: ..."
-std::optional<WorkerExit> parse_worker_failed(std::string_view body);
-
-// "srun: error: n3: task 5: Exited with exit code 1", "srun: error: n[1-2]: tasks 0-2,4: Killed"
-std::optional<WorkerExit> parse_task_exit(std::string_view body);
-
 // "braid: root cause: rank 5 (host a12, language[tp=1 ...]) failed in iteration 7: out of memory"
 std::optional<RootCauseLine> parse_root_cause(std::string_view body);
 
 // The reason of a line about a whole host.
 inline constexpr std::string_view kHostCannotBeReached = "its host cannot be reached";
 
-// Some launchers tell the process in one line and its exit code in one of the next.
+// Reads how processes ended. Some launchers tell the process in one line and its exit code in one of the next; torchrun
+// lists its workers so.
 class ProcessEnds {
  public:
   // The end that this line completes; its ranks are empty where it names none.
-  std::optional<WorkerExit> feed(std::string_view body, std::uint64_t line);
+  std::optional<WorkerExit> feed(std::string_view body);
 
  private:
   std::optional<WorkerExit> named_;  // a process whose exit code is still to come
-  std::uint64_t named_at_ = 0;
+  WorkerExit listed_;                // the same, in torchrun's list
 };
 
 void note_root_cause(const Line& line, Findings& findings);
-void note_torchrun_exit(std::optional<WorkerExit> exit, const Line& line, Findings& findings);
-void note_process_end(WorkerExit exit, const Line& line, Findings& findings);
+void note_exit(WorkerExit exit, const Line& line, Findings& findings);
 
 // torch.multiprocessing.spawn: "-- Process 1 terminated with the following error:", then its traceback; or
 // "ProcessExitedException: process 1 terminated with signal SIGKILL". Returns the process, which is a rank.
@@ -60,7 +39,6 @@ std::optional<int> note_spawned_exit(std::string_view body, const Line& line, Fi
 struct Step {
   std::optional<std::int64_t> number;  // some styles have none
   std::optional<std::int64_t> total;
-  std::size_t at = 0;  // offset of the step in the line, behind times and names
 };
 
 // The step that a line reports. `line` has no colours, and was found by a row of progress or by bar_in().
@@ -73,25 +51,23 @@ std::string_view bar_in(std::string_view line);
 class ProgressWatch {
  public:
   // Counts a line that reports a finished step in findings.files.back(). False if the line reports something else.
-  bool take(std::string_view line, const Place& place, Findings& findings);
+  bool take(std::string_view line, Findings& findings);
 
  private:
-  bool is_quotation(std::string_view line, const Place& place);
+  bool is_quotation(std::string_view line);
 
   std::int64_t best_iteration_ = -1;
-  std::optional<LogTime> last_time_;
   std::set<std::size_t> first_lines_;  // their hashes
 };
 
 void note_context(std::string_view body, Findings& findings);
-bool note_limit(const Line& line, Findings& findings);  // false if the line has no limit
+void note_limit(const Line& line, Findings& findings);
 // Adds a TimeLimit finding to the last words if the log stops during training when the job's time limit is reached.
 void note_reached_limit(std::optional<LogTime> first, std::optional<LogTime> last, Findings& findings);
 void note_artifacts(const Line& line, Findings& findings);  // that are being saved
-void note_enqueued(const Line& line, Findings& findings);
-void note_work(const Line& line, Findings& findings);  // that a watchdog found waiting
-void note_absent(std::string_view body, const Line& line, Findings& findings);
-void note_lagging(const Line& line, Findings& findings);  // of PyTorch's report of a desync
+void note_work(const Line& line, Findings& findings);       // that a rank had queued, or waits in
+// Ranks that others waited for in vain; the section has the patterns that name them.
+void note_absent(std::string_view section, std::string_view body, const Line& line, Findings& findings);
 
 // Notes which of the last lines of `text` report an end. The text ends with line number `last` of its file.
 void note_last_words(std::string_view text, std::uint64_t last, Findings& findings);

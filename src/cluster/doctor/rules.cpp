@@ -12,31 +12,24 @@
 namespace braid {
 namespace {
 
-// What most lines of most logs look like.
-constexpr std::string_view kUsual =
-    " [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time per "
-    "iteration (ms): 639.6 | throughput per GPU (TFLOP/s/GPU): 0.0 | tokens per GPU (tokens/s/GPU): 266.8 | learning "
-    "rate: 2.946396E-03 | global batch size:     8 | lm loss: 5.333568E+00 | seq_load_balancing_loss: 1.015603E+00 | "
-    "loss scale: 1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 | time "
-    "(ms) | language | waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | "
-    "pipeline wait:    43.7 ( 7 %) | reduce:    10.0 ( 2 %) | optimizer: [rank3]: NCCL INFO Channel 12/0 : 1[2] -> "
-    "3[4] [send] via NET/IB/5/GDRDMA Training epoch 0, | reduced_train_loss: | global_step: | validation | loading "
-    "shard sample 4711 of shard 00012 has 3211 tokens step 12 INFO root - epoch model layer batch data";
-
 [[noreturn]] void refuse(const char* file, int line, const std::string& what) {
   throw ConfigError({what, fmt::format("{}:{}", file, line), "the first lines of the file explain its format"});
 }
 
-// Calls row(section, line's text, its number) for each line that is neither empty nor a comment.
+// Calls row(section, what the section holds, line's text, its number) for each line that is neither empty nor a
+// comment.
 template <class Row>
 void each_row(std::string_view text, Row row) {
+  std::map<std::string, std::string> holds;  // by section; "[lines] kinds" says it
   std::string section;
   for (int number = 1; !text.empty(); ++number) {
-    const std::string_view line = trimmed(take_until(text, "\n"));
-    if (line.starts_with('[') && line.ends_with(']'))
-      section = line.substr(1, line.size() - 2);
-    else if (!line.empty() && line[0] != '#')
-      row(section, line, number);
+    std::string_view line = trimmed(take_until(text, "\n"));
+    if (take(line, "[")) {
+      section = take_until(line, "]");
+      holds[section] += line;
+    } else if (!line.empty() && line[0] != '#') {
+      row(section, holds[section], line, number);
+    }
   }
 }
 
@@ -86,20 +79,14 @@ Rule parse_row(std::string_view line, int number) {
 }
 
 void add_cause(RuleTable& table, const std::string& slug, std::string_view line, int number) {
+  static const std::map<std::string_view, std::string CauseText::*> kTexts = {
+      {"meaning", &CauseText::meaning},       {"fix", &CauseText::fix},       {"slurm", &CauseText::slurm},
+      {"kubernetes", &CauseText::kubernetes}, {"saving", &CauseText::saving}, {"of", &CauseText::of}};
   if (table.causes.empty() || table.causes.back().slug != slug) table.causes.emplace_back().slug = slug;
-  CauseText& cause = table.causes.back();
-  if (line == "of the whole job") {
-    cause.of_whole_job = true;
-    return;
-  }
   const std::string_view key = take_until(line, ": ");
-  std::string* const value = key == "meaning"      ? &cause.meaning
-                             : key == "fix"        ? &cause.fix
-                             : key == "slurm"      ? &cause.slurm
-                             : key == "kubernetes" ? &cause.kubernetes
-                                                   : nullptr;
-  if (!value) refuse("causes.txt", number, fmt::format("'{}' is unknown", key));
-  *value = line;
+  const auto text = kTexts.find(key);
+  if (text == kTexts.end()) refuse("causes.txt", number, fmt::format("'{}' is unknown", key));
+  table.causes.back().*text->second = line;
 }
 
 // The number of the element with this name, as an enumerator.
@@ -116,6 +103,7 @@ void add_kind(RuleTable& table, const Rule& row, int number) {
   RuleTable::Kind& kind = table.kinds.emplace_back();
   kind.name = row.name;
   kind.role = named<Role>(kRoles, std::identity(), row.options[0], number, "role");
+  kind.is_quoted = row.is("quoted");
   if (row.options.size() > 1)
     kind.cause = named<Cause>(table.causes, &CauseText::slug, row.options[1], number, "cause");
 }
@@ -131,13 +119,8 @@ std::vector<std::string> alternatives_in(std::string_view text) {
   return all;
 }
 
-// Sections of rules whose rows begin with a kind of line, and those of patterns.
-const std::vector<std::string> kOfKinds = {"lines",    "exception types", "exception words", "last words",
-                                           "refusals", "noise",           "outlived",        "advice"};
-const std::vector<std::string> kOfPatterns = {"process ends",      "prefixes",     "numbered prefixes",
-                                              "ranks in messages", "absent ranks", "launchers"};
-
-void add_row(RuleTable& table, const std::string& section, std::string_view line, int number) {
+void add_row(RuleTable& table, const std::string& section, const std::string& holds, std::string_view line,
+             int number) {
   Rule row = parse_row(line, number);
   if (section == "kinds") return add_kind(table, row, number);
   if (line.find('"') == npos) refuse("rules.txt", number, "a text in quotes is missing");
@@ -146,17 +129,12 @@ void add_row(RuleTable& table, const std::string& section, std::string_view line
     words += (words.empty() ? "" : "|") + row.anchor;
     return;
   }
-  if (section == "signals") {
-    const auto cause = named<Cause>(table.causes, &CauseText::slug, row.name, number, "cause");
-    for (const std::string& signal : row.options) table.signals[parse_int(signal).value_or(0)] = {cause, row.anchor};
-    return;
-  }
-  const bool is_of_kinds = contains(kOfKinds, section), is_line = section == "lines";
-  if (!is_of_kinds && !contains(kOfPatterns, section))
-    refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
-  if (is_of_kinds) row.sign = named<Sign>(table.kinds, &RuleTable::Kind::name, row.name, number, "kind");
+  if (holds.empty()) refuse("rules.txt", number, fmt::format("there is no section '{}'", section));
+  if (has(holds, "kinds")) row.sign = named<Sign>(table.kinds, &RuleTable::Kind::name, row.name, number, "kind");
+  if (has(holds, "causes")) row.cause = named<Cause>(table.causes, &CauseText::slug, row.name, number, "cause");
+  const bool is_line = section == "lines";
   std::vector<Rule>& rows = is_line ? table.lines : table.sections[section];
-  if (is_of_kinds && !is_line) return rows.push_back(std::move(row));
+  if (!has(holds, "patterns")) return rows.push_back(std::move(row));
   for (std::string& anchor : alternatives_in(std::exchange(row.anchor, {}))) {
     if (is_line && anchor.size() < AnchorScan::kShortest)
       refuse("rules.txt", number, fmt::format("'{}' has fewer than {} bytes", anchor, AnchorScan::kShortest));
@@ -176,9 +154,9 @@ const auto& found_in(const Map& map, std::string_view name, const char* what) {
 
 RuleTable parse_rules(std::string_view rules, std::string_view causes) {
   RuleTable table;
-  each_row(causes, [&](const auto& slug, auto line, int number) { add_cause(table, slug, line, number); });
-  each_row(rules, [&](const auto& section, auto line, int number) { add_row(table, section, line, number); });
-  BRAID_CHECK_EQ(table.causes.size(), static_cast<std::size_t>(Cause::Unknown) + 1, "causes.txt");
+  each_row(causes, [&](auto& slug, auto&, auto line, int number) { add_cause(table, slug, line, number); });
+  each_row(rules, [&](auto&... row) { add_row(table, row...); });
+  BRAID_CHECK_EQ(table.causes.at(static_cast<std::size_t>(Cause::Unknown)).slug, "unknown", "causes.txt");
   BRAID_CHECK_EQ(table.kinds.size(), static_cast<std::size_t>(Sign::Remark) + 1, "[kinds] of rules.txt");
   return table;
 }
@@ -205,20 +183,27 @@ const Rule* row_for(std::string_view section, std::string_view text, std::option
   return nullptr;
 }
 
-std::optional<Sign> sign_by_words(std::string_view section, std::string_view text) {
-  const Rule* const row = row_for(section, text);
-  return row ? std::optional(row->sign) : std::nullopt;
-}
-
 std::optional<Sign> sign_in(std::string_view text, const std::function<bool(Sign)>& wanted) {
   for (const Rule& rule : rules().lines)
     if (wanted(rule.sign) && text.find(rule.anchor) != npos && rule.fits(text)) return rule.sign;
   return std::nullopt;
 }
 
-Cause cause_of_signal(int signal) {
-  const auto found = rules().signals.find(signal);
-  return found == rules().signals.end() ? Cause::Unknown : found->second.cause;
+const CauseText& text_named(std::string_view slug) {
+  return *std::ranges::find(rules().causes, slug, &CauseText::slug);
+}
+
+const Rule* row_of_signal(int signal) {
+  const auto row = std::ranges::find_if(rows_of("signals"), [&](auto& r) { return r.is(std::to_string(signal)); });
+  return row == rows_of("signals").end() ? nullptr : &*row;
+}
+
+const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught) {
+  for (const Rule& row : rows_of(section))
+    if (row.fits(text) &&
+        (row.is("first") ? match_front(row.anchor, text, caught).has_value() : match_inside(row.anchor, text, caught)))
+      return &row;
+  return nullptr;
 }
 
 std::optional<int> rank_told_by(Sign sign, std::string_view body) {
@@ -230,60 +215,21 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   return std::nullopt;
 }
 
-// Letters are more usual than the sample can show.
-std::vector<int> AnchorScan::weights_of_blocks(std::string_view usual) {
-  constexpr std::string_view kSmall = "abcdefghijklmnopqrstuvwxyz ";
-  std::vector<int> weights(1 << 16, 0);
-  for (const char a : kSmall)
-    for (const char b : kSmall)
-      for (const char c : kSmall) {
-        const char letters[kBlock] = {a, b, c};
-        weights[block_at(letters)] = 1;
-      }
-  for (std::size_t i = 0; i + kBlock <= usual.size(); ++i) weights[block_at(usual.data() + i)] += 10;
-  return weights;
-}
-
-AnchorScan::AnchorScan(std::vector<std::string> anchors, std::string_view usual)
-    : anchors_(std::move(anchors)), shift_(1 << 16, kMostShift), first_((1 << 16) + 1, 0) {
-  const std::vector<int> weights = weights_of_blocks(usual);
-  std::vector<std::uint16_t> last_blocks;
-  for (std::size_t i = 0; i < anchors_.size(); ++i) {
-    const std::string& anchor = anchors_[i];
-    BRAID_CHECK(anchor.size() >= kShortest && anchor.size() < 1000, "'{}' cannot be an anchor", anchor);
-    std::size_t best = 0;
-    int least = std::numeric_limits<int>::max();
-    for (std::size_t begin = 0; begin + kShortest <= anchor.size(); ++begin) {
-      int weight = 0;  // blocks near the end of the window cost the more, since they leave shorter skips
-      for (std::size_t at = 0; at <= kLastBlock; ++at)
-        weight += static_cast<int>(at + 1) * weights[block_at(anchor.data() + begin + at)];
-      if (weight < least) least = weight, best = begin;
-    }
-    const char* const window = anchor.data() + best;
-    for (std::size_t at = 0; at <= kLastBlock; ++at) {
-      std::uint8_t& shift = shift_[block_at(window + at)];
-      shift = std::min(shift, static_cast<std::uint8_t>(kLastBlock - at));
-    }
-    std::uint32_t head;
-    std::memcpy(&head, window, sizeof head);
-    entries_.push_back({head, static_cast<std::uint16_t>(best), static_cast<std::int16_t>(i)});
-    last_blocks.push_back(block_at(window + kLastBlock));
-    ++first_[last_blocks.back() + 1u];
+AnchorScan::AnchorScan(std::vector<std::string> anchors) : anchors_(std::move(anchors)) {
+  for (int number = 0; const std::string& anchor : anchors_) {
+    const std::uint32_t slot = slot_of(anchor.data());
+    may_begin_.set(slot);
+    by_slot_[slot].push_back(number++);
   }
-  std::partial_sum(first_.begin(), first_.end(), first_.begin());
-  std::ranges::stable_sort(entries_, {},
-                           [&](const Entry& e) { return last_blocks[static_cast<std::size_t>(e.anchor)]; });
 }
 
 RuleScan::RuleScan()
     : rules_(rules().lines),
-      scan_(
-          [&] {
-            std::vector<std::string> anchors;
-            for (const Rule& rule : rules_) anchors.push_back(rule.anchor);
-            return anchors;
-          }(),
-          kUsual),
+      scan_([&] {
+        std::vector<std::string> anchors;
+        for (const Rule& rule : rules_) anchors.push_back(rule.anchor);
+        return anchors;
+      }()),
       tried_(rules_.size(), 0) {}
 
 const Rule* RuleScan::first_fitting(std::string_view text) {

@@ -3,6 +3,7 @@
 // that a line matches.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -10,7 +11,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
+
+#include "cluster/doctor/text.h"
 
 namespace braid {
 
@@ -25,9 +29,9 @@ enum class Sign {
   CollectiveMismatch, BraidError, WrongArguments, PythonError, KilledByShell, NativeCrash,
   TimeLimit, Preempted, NodeFailure, JobCancelled, StepCancelled, CgroupOom, Interrupted, Hangup, TerminatedFromOutside,
   CollectiveTimeout, UniqueIdTimeout, StoreTimeout, RendezvousFailed, ConnectionLost, NetworkTrouble, Stopped,
-  BraidRootCause, WorkerFailed, TaskExit, ProcessEnd, SpawnedProcess, WatchdogDied, MonitoredBarrier,
-  TracebackStart, AbsentRank, RankBlock, ChainDuring, NotFatal, FailureBlock, Progress, EndedWell, SaysDone,
-  ScriptEndedWell, RunStarts, JobLimit, JobExit, SaveArtifacts, Saving, Saved, RunFact, LastEnqueued, BraidSays,
+  BraidRootCause, WorkerFailed, TaskExit, ProcessEnd, SpawnedProcess, WatchdogDied,
+  TracebackStart, AbsentRank, RankBlock, ChainDuring, NotFatal, Progress, EndedWell, SaysDone,
+  ScriptEndedWell, RunStarts, JobLimit, JobExit, SaveArtifacts, Saving, Saved, RunFact, BraidSays,
   BraidFix, Remark,
   // clang-format on
 };
@@ -50,6 +54,7 @@ enum class Cause {
 struct Rule {
   std::string name;
   Sign sign = Sign::Remark;       // if the name is a kind of line
+  Cause cause = Cause::Unknown;   // if it is a cause
   std::string anchor;             // in [lines] a literal of at least AnchorScan::kShortest bytes, or a pattern
   std::vector<std::string> also;  // alternatives are separated by "|"
   std::string unless;
@@ -62,10 +67,11 @@ struct Rule {
 
 struct CauseText {
   std::string slug;
-  std::string meaning;  // a sentence
+  std::string meaning;  // a sentence; {} is the rank that failed first
   std::string fix;
   std::string slurm, kubernetes;  // what to do besides, where the log is of one of their jobs
-  bool of_whole_job = false;      // no rank fails first
+  std::string saving;             // what to do if it happened while a model was saved
+  std::string of;                 // "the whole job": no rank fails first
 };
 
 struct RuleTable {
@@ -73,15 +79,11 @@ struct RuleTable {
     std::string name;
     Role role = Role::Context;
     Cause cause = Cause::Unknown;  // Unknown where a line alone does not tell
+    bool is_quoted = false;        // in an explanation
   };
-  struct Signal {
-    Cause cause = Cause::Unknown;  // what it shows, unless somebody asked the process to end
-    std::string usual;             // what it usually means
-  };
-  std::vector<Kind> kinds;        // by Sign
-  std::vector<CauseText> causes;  // by Cause
-  std::vector<Rule> lines;        // where several fit one line, the first is meant
-  std::map<int, Signal> signals;
+  std::vector<Kind> kinds;                                         // by Sign
+  std::vector<CauseText> causes;                                   // by Cause, then special cases of them
+  std::vector<Rule> lines;                                         // where several fit one line, the first is meant
   std::map<std::string, std::vector<Rule>, std::less<>> sections;  // the others
   std::map<std::string, std::string, std::less<>> words;           // lists of alternatives, by name
 };
@@ -95,15 +97,26 @@ const std::vector<Rule>& rows_of(std::string_view section);
 inline Role role_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].role; }
 inline Cause cause_of(Sign sign) { return rules().kinds[static_cast<std::size_t>(sign)].cause; }
 inline const CauseText& text_of(Cause cause) { return rules().causes[static_cast<std::size_t>(cause)]; }
-Cause cause_of_signal(int signal);  // Unknown for SIGTERM and others that people send
+const CauseText& text_named(std::string_view slug);  // of a cause, or a special case
+inline std::optional<Sign> sign_of(const Rule* row) { return row ? std::optional(row->sign) : std::nullopt; }
+
+// What a signal shows and usually means, unless somebody asked the process to end; nullptr for rare signals.
+const Rule* row_of_signal(int signal);
+inline Cause cause_of_signal(int signal) {  // Unknown for SIGTERM and others that people send
+  const Rule* const row = row_of_signal(signal);
+  return row ? row->cause : Cause::Unknown;
+}
 
 // A list of [words], and whether one of its words stands in the text.
 const std::string& words_of(std::string_view list);
 bool says(std::string_view text, std::string_view list);
 
+// The first row of a section of patterns that matches the text: at its beginning if the row says "first", else
+// anywhere.
+const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught);
+
 // The first row of a section of words that fits the text, maybe among those of one kind; nullptr if there is none.
 const Rule* row_for(std::string_view section, std::string_view text, std::optional<Sign> sign = {});
-std::optional<Sign> sign_by_words(std::string_view section, std::string_view text);
 
 // The meaning of a text that is known to be a message, say the reason in a root cause. Kinds may be left out.
 std::optional<Sign> sign_in(
@@ -112,74 +125,36 @@ std::optional<Sign> sign_in(
 // The rank that a message of this kind names itself.
 std::optional<int> rank_told_by(Sign sign, std::string_view body);
 
-// Finds any of many short literals in a text in one pass (Wu-Manber, blocks of three bytes): most steps skip several
-// bytes. With blocks of two, hundreds of anchors would leave hardly a pair of letters that none of them has.
+// Finds any of many short literals in a text. Only where six bytes may begin a literal are they compared with it.
 class AnchorScan {
  public:
-  static constexpr std::size_t kShortest = 6;  // bytes of an anchor; the longest skip is two less
+  static constexpr std::size_t kShortest = 6;  // bytes of an anchor
 
-  // `usual` is what most text looks like. Of each anchor those kShortest bytes are searched for that are the least
-  // usual, so that usual text is skipped fast.
-  AnchorScan(std::vector<std::string> anchors, std::string_view usual);
+  explicit AnchorScan(std::vector<std::string> anchors);
 
   // Calls found(anchor's number) for each occurrence of each anchor, until it returns false.
   template <class Found>
-  void each(std::string_view text, Found found) const;
+  void each(std::string_view text, Found found) const {
+    for (std::size_t at = 0; at + kShortest <= text.size(); ++at) {
+      const std::uint32_t slot = slot_of(text.data() + at);
+      if (!may_begin_[slot]) continue;
+      for (const int anchor : by_slot_.at(slot))
+        if (text.substr(at).starts_with(anchors_[static_cast<std::size_t>(anchor)]) && !found(anchor)) return;
+    }
+  }
 
  private:
-  static constexpr std::size_t kBlock = 3, kLastBlock = kShortest - kBlock;
-  static constexpr std::uint8_t kMostShift = kLastBlock + 1;
-  static_assert(kMostShift == 4, "a bit of its own, which no smaller shift has");
-
-  // Texts are nearly all letters, whose highest bits are 0: the third byte is laid over those of the other two.
-  static std::uint16_t block_at(const char* text) {
-    std::uint16_t two;
-    std::memcpy(&two, text, sizeof two);
-    return static_cast<std::uint16_t>(two ^ (static_cast<unsigned char>(text[2]) << 7));
+  static std::uint32_t slot_of(const char* text) {  // a hash of six bytes
+    std::uint32_t first, last;
+    std::memcpy(&first, text, sizeof first);
+    std::memcpy(&last, text + kShortest - sizeof last, sizeof last);
+    return (first * 2654435761u + last * 2246822519u) >> 16;
   }
-  static std::vector<int> weights_of_blocks(std::string_view usual);
-
-  struct Entry {
-    std::uint32_t head;    // the first four bytes that are searched for
-    std::uint16_t before;  // how many bytes of the anchor stand before them
-    std::int16_t anchor;
-  };
 
   std::vector<std::string> anchors_;
-  std::vector<std::uint8_t> shift_;   // by block_at: how far the window may move
-  std::vector<std::uint32_t> first_;  // by block_at: entries_[first_[b]] up to entries_[first_[b + 1]]
-  std::vector<Entry> entries_;
+  std::bitset<1 << 16> may_begin_;
+  std::unordered_map<std::uint32_t, std::vector<int>> by_slot_;
 };
-
-template <class Found>
-void AnchorScan::each(std::string_view text, Found found) const {
-  if (text.size() < kShortest) return;
-  const std::uint8_t* const shifts = shift_.data();
-  const char* const begin = text.data();
-  const char* const end = begin + text.size() - (kBlock - 1);  // the last block begins before it
-  for (const char* at = begin + kLastBlock; at < end;) {
-    // Where nothing is known, two steps at a time, which need not wait for each other.
-    while (end - at > kMostShift && (shifts[block_at(at)] & shifts[block_at(at + kMostShift)]) == kMostShift)
-      at += 2 * kMostShift;
-    if (at >= end) return;
-    const std::uint16_t block = block_at(at);
-    if (const std::uint8_t shift = shifts[block]) {
-      at += shift;
-      continue;
-    }
-    const auto start = static_cast<std::size_t>(at - begin) - kLastBlock;
-    std::uint32_t head;
-    std::memcpy(&head, begin + start, sizeof head);
-    for (std::uint32_t i = first_[block]; i < first_[block + 1u]; ++i) {
-      const Entry& entry = entries_[i];
-      if (entry.head != head || start < entry.before) continue;
-      const std::string& anchor = anchors_[static_cast<std::size_t>(entry.anchor)];
-      if (text.compare(start - entry.before, anchor.size(), anchor) == 0 && !found(static_cast<int>(entry.anchor)))
-        return;
-    }
-    ++at;
-  }
-}
 
 // Finds the rule that a line matches: first the anchors in it, then the other words of their rules.
 class RuleScan {

@@ -14,8 +14,9 @@ namespace braid {
 
 std::optional<Mismatch> find_mismatch(const Findings& findings) {
   std::map<std::pair<std::string, std::int64_t>, std::map<std::string, std::vector<const CollectiveWork*>>> calls;
-  for (const CollectiveWork& work : findings.works)
-    if (!findings.survived(work.place)) calls[{work.group, work.sequence}][work.operation].push_back(&work);
+  for (const auto& [key, work] : findings.works)
+    if (!work.operation.empty() && !findings.survived(work.place))
+      calls[{work.group, work.queued}][work.operation].push_back(&work);
   for (const auto& [at, by_operation] : calls) {
     if (by_operation.size() < 2) continue;
     Mismatch mismatch;
@@ -47,15 +48,14 @@ const WorkerExit* find_culprit(const Findings& findings) {
     if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
     const bool stopped = exit.was_stopped(), best_stopped = best && best->was_stopped();
     // MPICH lists all processes by their rank: the process that crashed, and those that it then killed.
-    const bool is_crash_beside_kill = best && exit.root && best->root && !best->local && best->signal() == SIGKILL &&
-                                      exit.was_killed() && exit.signal() != SIGKILL;
+    const bool is_crash_beside_kill =
+        best && exit.root && best->signal() == SIGKILL && exit.was_killed() && exit.signal() != SIGKILL;
     if (!best || (best_stopped && !stopped) || is_crash_beside_kill ||
-        (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
-         !(exit.local && !best->local)))
+        (stopped == best_stopped && exit.root && best->local))
       best = &exit;
   }
   // If several tasks ended together before it, it was not the first.
-  const bool is_late = best && best->by_srun && findings.find_exit([&](const WorkerExit& e) {
+  const bool is_late = best && findings.find_exit([&](const WorkerExit& e) {
     return e.ranks.size() > 1 && e.failed() && earlier(e.place, best->place);
   });
   return is_late ? nullptr : best;
@@ -71,33 +71,34 @@ std::set<int> known_ranks(const Findings& findings) {
   return known;
 }
 
-// Watchdogs report how many collectives their ranks had queued. Ranks that queued the fewest in their group are behind,
-// if they are the smaller part of it and had not queued what the others wait in. Several groups may stall; the first
-// one that timed out counts.
+// Watchdogs report how many collectives their ranks had queued, or in which one they wait. Ranks that queued the fewest
+// in their group are behind, if they are the smaller part of it and had not queued what the others wait in. Several
+// groups may stall; the first one that timed out counts.
 Silence rank_behind(const Findings& findings) {
-  QueuedByGroup groups = findings.enqueued;
-  if (groups.empty())  // then by what they wait in
-    for (const CollectiveWork& work : findings.works)
-      add_work(groups, work.group, work.rank, {work.sequence, work.sequence - 1}, work);
-  const QueuedWork* best = nullptr;
-  std::vector<int> behind;
-  for (const auto& [name, queued] : groups) {
-    std::vector<int> ranks;
+  const auto is_queue = [](const auto& entry) { return entry.second.operation.empty(); };
+  const bool has_queues = std::ranges::any_of(findings.works, is_queue);
+  std::map<std::string, std::vector<const CollectiveWork*>> groups;
+  for (const auto& entry : findings.works)
+    if (is_queue(entry) == has_queues) groups[entry.second.group].push_back(&entry.second);
+  Silence best;
+  for (const auto& [name, works] : groups) {
+    const CollectiveWork& least = **std::ranges::min_element(works, {}, &CollectiveWork::queued);
+    std::vector<int> behind;
     bool others_wait = true;
-    for (const auto& [rank, work] : queued.last) {
-      const bool is_least = work.enqueued == queued.least;
-      if (is_least) ranks.push_back(rank);
-      others_wait &= is_least || work.completed >= queued.least;
-    }
-    const bool are_behind = others_wait && 2 * ranks.size() < queued.last.size();
-    if (are_behind && (!best || queued.first < best->first)) best = &queued, behind = ranks;
+    for (const CollectiveWork* work : works)
+      if (work->queued == least.queued)
+        behind.push_back(work->rank);
+      else
+        others_wait &= work->completed >= least.queued;
+    if (!others_wait || 2 * behind.size() >= works.size() || (best.line && !earlier(least.place, best.line->place)))
+      continue;
+    best = {
+        behind.front(),
+        fmt::format("{} had queued fewer collectives than the others of {} group",
+                    (behind.size() > 1 ? "ranks " : "rank ") + fold_ranks(behind), behind.size() > 1 ? "their" : "its"),
+        least};
   }
-  if (!best) return {};
-  const bool are_several = behind.size() > 1;
-  return {behind.front(),
-          fmt::format("{} {} had queued fewer collectives than the others of {} group", are_several ? "ranks" : "rank",
-                      fold_ranks(behind), are_several ? "their" : "its"),
-          best->line};
+  return best;
 }
 
 }  // namespace
@@ -105,28 +106,25 @@ Silence rank_behind(const Findings& findings) {
 Silence find_silent_rank(const Findings& findings, const std::set<int>& complained) {
   if (!findings.named_absent.empty()) {
     std::map<int, int> named;
-    for (const AbsentRank& absent : findings.named_absent) ++named[absent.rank];
+    for (const Finding& absent : findings.named_absent) ++named[*absent.rank];
     const int most = std::ranges::max_element(named, {}, [](const auto& entry) { return entry.second; })->first;
     return {most, fmt::format("the other ranks report that rank {} did not arrive", most),
-            *std::ranges::find(findings.named_absent, most, &AbsentRank::rank)};
+            *std::ranges::find(findings.named_absent, most, &Finding::rank)};
   }
   if (complained.empty()) return {};
   if (Silence behind = rank_behind(findings); behind.rank) return behind;
   std::vector<int> silent;
   std::ranges::set_difference(known_ranks(findings), complained, std::back_inserter(silent));
-  if (silent.empty()) return {};
   // A rank that never printed a line is only remarkable if all others printed some.
   std::optional<int> first;
   for (const int rank : silent)
     if (const auto trace = findings.ranks.find(rank); trace != findings.ranks.end())
       if (!first || earlier(trace->second.last, findings.ranks.at(*first).last)) first = rank;
-  const bool are_too_many = silent.size() > 1 && (silent.size() >= complained.size() || !first);
-  const bool may_be_alone = !first && !findings.world_size && complained.size() == 1;  // nothing proves others
-  if (are_too_many || may_be_alone) return {};
-  const int rank = first.value_or(silent.front());
-  if (silent.size() == 1) return {rank, fmt::format("rank {} is the only one that reported nothing", rank)};
-  return {rank, fmt::format("of the ranks that reported nothing ({}), rank {} became silent first", fold_ranks(silent),
-                            rank)};
+  if (silent.size() == 1 && (first || findings.world_size || complained.size() > 1))
+    return {silent[0], fmt::format("rank {} is the only one that reported nothing", silent[0])};
+  if (!first || silent.size() == 1 || silent.size() >= complained.size()) return {};
+  return {first, fmt::format("of the ranks that reported nothing ({}), rank {} became silent first", fold_ranks(silent),
+                             *first)};
 }
 
 namespace {
@@ -137,18 +135,16 @@ bool says_near(std::string_view text, const std::string& things, std::string_vie
   constexpr std::size_t kNearBytes = 60;
   for (const std::string& thing : split(things, '|'))
     for (std::size_t at = 0; (at = text.find(thing, at)) != npos; ++at) {
-      const std::size_t begin = at > kNearBytes ? at - kNearBytes : 0;
-      std::string_view rest = text.substr(at + thing.size());
-      if (!take(rest, "es")) take(rest, "s");
-      const bool is_inside = (at > 0 && (is_letter(text[at - 1]) || is_one_of("._/'\"", text[at - 1]))) ||
-                             (!rest.empty() && (is_letter(rest[0]) || rest[0] == '_'));
-      if (!is_inside && has(text.substr(begin, at - begin + thing.size() + kNearBytes), events)) return true;
+      const std::string_view near = text.substr(at - std::min(at, kNearBytes)), rest = text.substr(at);
+      const bool is_whole =
+          has_whole(text.substr(at - (at > 0), thing.size() + 3), thing + "|" + thing + "s|" + thing + "es");
+      if (is_whole && has(near.substr(0, near.size() - rest.size() + thing.size() + kNearBytes), events)) return true;
     }
   return false;
 }
 
 bool is_strong_cause(const Finding& finding) {
-  const bool has_reason = !finding.is(Sign::NativeCrash) || finding.traceback || reports_dead_loader(finding.text);
+  const bool has_reason = !finding.is(Sign::NativeCrash) || reports_dead_loader(finding.text);
   return finding.role() == Role::Cause && has_reason && !finding.bare;
 }
 
@@ -162,20 +158,12 @@ bool reports_lost_process(const Finding& finding) {
 // Whether a start that failed succeeded later: a pod that waited for its node, or a command that a script does not
 // need.
 bool recovered_later(const Finding& wait, const Findings& findings) {
-  if (!wait.is(Sign::NotLaunched, Sign::ShellError)) return false;
-  const bool is_beside = wait.bare && says(wait.text, "not-found") && !says(wait.text, "needed-programs");
-  if (!is_beside && !says(wait.text, "waits-for-node")) return false;
-  const auto is_later = [&](const Place& place) {
-    return place.file == wait.place.file && place.line > wait.place.line;
+  const bool is_beside = wait.bare && !says(wait.text, "needed-programs");
+  if (!wait.is(Sign::NotLaunched, Sign::ShellError) || (!is_beside && !says(wait.text, "waits-for-node"))) return false;
+  const auto is_later = [&](const Finding& f) {
+    return f.sign != wait.sign && f.role() <= Role::Consequence && f.place.line > wait.place.line;
   };
-  const auto tells = [&](const Finding& f) {
-    return f.sign != wait.sign && f.role() <= Role::Consequence && !f.is(Sign::Stopped) && is_later(f.place);
-  };
-  // What a script misses may end it with an exit code.
-  const auto ended = [&](const WorkerExit& e) {
-    return (is_beside ? e.was_killed() : e.code != 0) && is_later(e.place);
-  };
-  return std::ranges::any_of(findings.found, tells) || findings.any_exit(ended);
+  return std::ranges::any_of(findings.found, is_later) || findings.any_exit(&WorkerExit::was_killed);
 }
 
 }  // namespace
@@ -186,17 +174,15 @@ Suspects::Suspects(const Findings& all) : findings(all), culprit(find_culprit(al
     if (!findings.survived(f.place) && !recovered_later(f, findings) && !is_beside_the_run) live.push_back(&f);
   }
   for (const Finding* f : live)
-    if (f->role() == Role::Consequence && f->rank && !f->is(Sign::Stopped)) complained.insert(*f->rank);
+    if (f->is_wait() && f->rank) complained.insert(*f->rank);
   const auto line = std::ranges::find_if(findings.braid, [&](auto& cause) { return !findings.survived(cause.place); });
   if (line != findings.braid.end()) braid = &*line;
-  find_first_failure();
   find_ends_from_outside();
 }
 
 std::optional<int> Suspects::rank_of(const WorkerExit& exit) const {
-  const bool is_of_several_nodes = exit.local && exit.node && findings.any_exit([&](const WorkerExit& e) {
-    return e.local && e.node && e.node != exit.node;
-  });
+  const bool is_of_several_nodes =
+      exit.node && findings.any_exit([&](const WorkerExit& e) { return e.node && e.node != exit.node; });
   return is_of_several_nodes ? std::nullopt : std::optional(exit.ranks[0]);
 }
 
@@ -206,53 +192,37 @@ std::optional<int> Suspects::culprit_rank() const {
 }
 
 const Finding* Suspects::best_cause() const {
-  const auto is_named = [](const Finding& f) { return f.bare && !f.traceback && !f.is(Sign::PythonError); };
   const Finding* strong = nullptr;
   if (const auto rank = culprit_rank())
     strong = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; });
   if (!strong) strong = earliest([&](const Finding& f) { return is_strong_cause(f) && !is_explained_from_outside(f); });
-  if (!strong) strong = earliest(is_strong_cause);
-  const auto is_said_before = [&](const Finding& f) { return is_named(f) && earlier(f.place, strong->place); };
-  const bool says_less = strong && reports_lost_process(*strong) && earliest(is_said_before);  // "Training failed"
-  if (strong && !says_less) return told_nearby(*strong);
-  const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && !f.is(Sign::KilledByShell); });
-  if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
+  if (strong) return told_nearby(*strong);
+  const Finding* weak = earliest([](const Finding& f) { return f.bare && !f.traceback && !f.is(Sign::PythonError); });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
   if (!weak) return nullptr;
-  const bool is_kill = weak->is(Sign::KilledByShell), is_exception = weak->is(Sign::PythonError);
-  const Finding* const crash = first(Sign::NativeCrash);
-  if (is_exception && crash && earlier(crash->place, weak->place)) return nullptr;  // of a driver that lost a process
-  // An exception ends a process with an exit code, not by a signal.
-  const auto signal = culprit ? culprit->signal() : std::nullopt;
-  const bool by_signal = signal && *signal != SIGTERM && *signal != SIGABRT;
-  if (by_signal && !is_kill && !weak->is(Sign::CudaError)) return nullptr;
-  if (!is_kill && !weak->traceback) return weak;
-  const bool is_from_outside = is_kill && earliest([&](const Finding& f) {
-                                 const bool may_follow = f.is(Sign::JobCancelled, Sign::TimeLimit);
-                                 return f.role() == Role::Outside && (!may_follow || earlier(f.place, weak->place));
-                               });
-  const Finding* const hang = first_time_out();
-  const bool is_consequence =
-      ((is_kill || is_exception) && failed_before(weak->place)) || (hang && earlier(hang->place, weak->place));
-  return is_from_outside || is_consequence ? nullptr : weak;
+  const bool is_of_driver = weak->is(Sign::PythonError) && first(Sign::NativeCrash);  // which lost a process
+  const bool is_from_outside =
+      weak->is(Sign::KilledByShell) && earliest([](const Finding& f) { return f.role() == Role::Outside; });
+  return is_of_driver || is_from_outside || failed_before(weak->place) ? nullptr : weak;
 }
 
 bool Suspects::is_limit_logged_late(const Finding& end) const {
   constexpr double kLate = 60;  // seconds; a job that failed earlier waits longer for its end
-  return end.is(Sign::TimeLimit) && first_failure_ && first_failure_->time && end.place.time &&
-         seconds_between(*first_failure_->time, *end.place.time) < kLate;
+  const auto failure = first_failure();
+  return end.is(Sign::TimeLimit) && failure && failure->time && end.place.time &&
+         seconds_between(*failure->time, *end.place.time) < kLate;
 }
 
-void Suspects::find_first_failure() {
-  const auto take_earlier = [&](const Place& place) {
-    if (!first_failure_ || earlier(place, *first_failure_)) first_failure_ = place;
-  };
-  for (const Finding* f : live)
-    if (f->is(Sign::NetworkTrouble, Sign::RendezvousFailed, Sign::NativeCrash) ||
-        (f->is(Sign::ConnectionLost) && !has(f->text, "aylet|Actor|worker died")))
-      take_earlier(f->place);
+std::optional<Place> Suspects::first_failure() const {
+  const Finding* const failure = earliest([](const Finding& f) {
+    return f.is(Sign::NetworkTrouble, Sign::RendezvousFailed, Sign::NativeCrash) ||
+           (f.is(Sign::ConnectionLost) && !has(f.text, "aylet|Actor|worker died"));
+  });
+  std::optional<Place> first = failure ? std::optional(failure->place) : std::nullopt;
   for (const WorkerExit& exit : findings.exits)
-    if (exit.was_killed() && !findings.survived(exit.place)) take_earlier(exit.place);
+    if (exit.was_killed() && !findings.survived(exit.place) && (!first || earlier(exit.place, *first)))
+      first = exit.place;
+  return first;
 }
 
 // The line that says more than a vague one: NCCL reports in a later line what its error was, a container why it did not
@@ -265,48 +235,36 @@ const Finding* Suspects::told_nearby(const Finding& vague) const {
   if (is_exception && has(vague.text, "NCCL|nccl"))
     return or_vague(earliest([](const Finding& f) { return is_strong_cause(f) && !f.is(Sign::PythonError); }));
   if (is_exception && says(vague.text, "unspecific")) {
-    const auto before = [&](const Finding& f) {
-      return f.place.file == vague.place.file && f.place.line < vague.place.line;
-    };
-    const Finding* const cause = earliest([&](const Finding& f) {
-      return f.role() == Role::Cause && !f.is(Sign::PythonError, Sign::NativeCrash) && before(f);
-    });
-    // A lost network is left to diagnose_time_out().
-    const bool was_lost = earliest([&](const Finding& f) { return f.is(Sign::NetworkTrouble) && before(f); });
-    return cause || was_lost ? cause : &vague;
+    const Finding* const cause = earliest(
+        [](const Finding& f) { return f.role() == Role::Cause && !f.is(Sign::PythonError, Sign::NativeCrash); });
+    return cause || first(Sign::NetworkTrouble) ? cause : &vague;  // a lost network is left to diagnose_time_out()
   }
-  const bool by_nccl = has(vague.text, "unhandled cuda error|UnhandledCudaError");
   const bool by_container = vague.is(Sign::NotLaunched) && has(vague.text, "pyxis|spank");
-  const bool says_nothing = vague.text == "MemoryError:" || has(vague.text, "Tracebacks above this line");  // Paddle
-  if (!by_nccl && !by_container && !says_nothing && !by_shared_memory) return &vague;
-  // NCCL may say why before it fails to open shared memory.
-  const std::uint64_t at = vague.place.line, from = by_shared_memory ? at - std::min(at, kLinesAround) : at + 1;
+  const bool says_nothing = vague.text == "MemoryError:" || says(vague.text, "says-nothing");
+  if (!says_nothing && !by_container && !by_shared_memory) return &vague;
   return or_vague(earliest([&](const Finding& f) {
     const bool is_other = by_shared_memory ? f.is(Sign::TooManyFiles) : f.sign != vague.sign;
-    return is_strong_cause(f) && is_other && (f.rank == vague.rank || !f.rank) && f.place.file == vague.place.file &&
-           f.place.line >= from && f.place.line <= at + kLinesAround;
+    return is_strong_cause(f) && is_other && (f.rank == vague.rank || !f.rank) &&
+           f.place.line <= vague.place.line + kLinesAround;
   }));
 }
 
 bool Suspects::came_while_saving(const Finding& finding) const {
   const auto& saving = findings.file_of(finding.place).saving;
-  const bool follows = saving && saving->line < finding.place.line && saving->progress == finding.place.progress;
-  return follows || (finding.traceback && finding.traceback->in_saving);
+  return (saving && saving->progress == finding.place.progress) || finding.raised("saving");
 }
 
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
   if (has(lost.text, "Actor|A worker died|WorkerCrashed")) return true;
-  const auto& exits = findings.exits;
   const Finding* const cut = first(Sign::StepCancelled, Sign::JobCancelled);
-  const bool is_only_one = std::ranges::all_of(exits, [&](const WorkerExit& e) {  // what has no rank is the whole job
-    return e.ranks.empty() || (e.root && e.ranks == exits.front().ranks);
+  const bool is_only_one = std::ranges::all_of(findings.exits, [&](const WorkerExit& e) {
+    return e.ranks.empty() || e.ranks == findings.exits.front().ranks;  // what has no rank is the whole job
   });
-  const bool has_global = std::ranges::any_of(exits, [](auto& e) { return !e.local; });
   return findings.find_exit([&](const WorkerExit& e) {
-    const bool waited = !e.ranks.empty() && std::ranges::all_of(e.ranks, [&](int r) { return complained.contains(r); });
-    const bool is_own = waited || (e.local && has_global) || (!lost.rank && is_only_one);
+    const bool waited = std::ranges::all_of(e.ranks, [&](int rank) { return complained.contains(rank); });
     const auto signal = e.signal();  // who loses the others aborts
     const bool is_whole_job = e.ranks.empty() && (!signal || *signal == SIGABRT);
+    const bool is_own = (!e.ranks.empty() && waited) || e.local || (!lost.rank && is_only_one);
     const bool is_cut = cut && signal == SIGKILL && earlier(cut->place, e.place);
     return e.failed() && !is_own && !is_whole_job && !is_cut;
   });
@@ -317,9 +275,7 @@ void Suspects::find_ends_from_outside() {
   for (const Finding* f : live) {
     if (f->role() != Role::Outside || f->is(Sign::StepCancelled, Sign::Interrupted)) continue;
     outside_.push_back(f);
-    if (!f->is(Sign::TerminatedFromOutside) || !f->rank) continue;
-    const Finding*& first = told[*f->rank];
-    if (!first || earlier(f->place, first->place)) first = f;
+    if (f->is(Sign::TerminatedFromOutside) && f->rank) told.try_emplace(*f->rank, f);
   }
   const int highest = findings.ranks.empty() ? 0 : findings.ranks.rbegin()->first;
   const auto world = std::max<std::int64_t>(findings.world_size.value_or(0), highest + 1);
@@ -335,23 +291,14 @@ bool Suspects::is_explained_from_outside(const Finding& cause) const {
   const bool is_loss = reports_lost_process(cause);
   const bool all_told = (!rank || more_were_told()) && last_signal_ && earlier(last_signal_->place, cause.place);
   return std::ranges::any_of(outside_, [&](const Finding* end) {
-    const bool explains =
-        !end->is(Sign::TerminatedFromOutside) || !end->rank || is_loss || all_told || end->rank == rank;
-    return explains && earlier(end->place, cause.place);
-  });
-}
-
-bool Suspects::was_told_to_end(int rank, const Place& before) const {
-  return earliest([&](const Finding& f) {
-    return f.is(Sign::TerminatedFromOutside, Sign::Interrupted) && f.rank == rank && earlier(f.place, before);
+    return (!end->rank || is_loss || all_told || end->rank == rank) && earlier(end->place, cause.place);
   });
 }
 
 bool Suspects::is_explained_by_others(const Finding& cause) const {
   // The parent and the children of a killed process raise exceptions of their own.
   const bool follows_kill = findings.find_exit([&](const WorkerExit& e) {
-    return e.root && e.was_killed() && e.signal() != SIGABRT && e.place.file == cause.place.file &&
-           e.place.line < cause.place.line;
+    return e.root && e.was_killed() && e.signal() != SIGABRT && e.place.line < cause.place.line;
   });
   if (cause.is(Sign::PythonError) && cause.traceback && follows_kill) return true;
   if (!reports_lost_process(cause)) return false;
@@ -362,31 +309,26 @@ bool Suspects::is_explained_by_others(const Finding& cause) const {
   };
   return findings.find_exit([&](const WorkerExit& e) { return e.was_killed() && !follows_hang(e.place); }) ||
          earliest([&](const Finding& f) {
-           const bool was_lost = f.role() == Role::Consequence && !f.is(Sign::Stopped);
            return f.is(Sign::CgroupOom, Sign::NodeFailure, Sign::Preempted) ||
-                  (f.is(Sign::NativeCrash) && !follows_hang(f.place)) || (was_lost && earlier(f.place, cause.place));
+                  (f.is(Sign::NativeCrash) && !follows_hang(f.place)) || (f.is_wait() && earlier(f.place, cause.place));
          });
 }
 
 Cause Suspects::refined(const Finding& cause) const {
   const auto any_live = [&](auto wanted) { return std::ranges::any_of(live, [&](auto* f) { return wanted(*f); }); };
-  if (hardware_behind(cause)) return Cause::NodeFailure;
-  const bool experts = (cause.traceback && cause.traceback->in_experts) || findings.num_experts.value_or(0) > 1 ||
-                       findings.expert_parallel.value_or(1) > 1;
-  if (cause.is(Sign::GpuOom) && experts) return Cause::MoeOom;
-  if (cause.is(Sign::BraidError) && cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
+  const bool has_experts = cause.raised("experts") || findings.num_experts.value_or(0) > 1;
+  const bool in_data = reports_dead_loader(cause.text) || cause.raised("data");
   const auto is_own_server = [&](const Finding& f) {  // as the last exception of several tells
-    return f.traceback && f.traceback->in_client && f.rank == cause.rank && f.sign == cause.sign;
+    return f.raised("servers") && f.rank == cause.rank && f.sign == cause.sign;
   };
+  const auto waited = [&](const Finding& f) { return f.is_wait() && (f.rank != cause.rank || !f.rank); };
+  if (hardware_behind(cause)) return Cause::NodeFailure;
+  if (cause.is(Sign::GpuOom) && has_experts) return Cause::MoeOom;
+  if (cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
   if (cause.is(Sign::HubUnreachable) && any_live(is_own_server)) return Cause::PythonError;
   // An image that is missing on one node only: then the tasks of the others were stopped.
   if (cause.is(Sign::ImageMissing) && first(Sign::StepCancelled)) return Cause::ContainerCacheNotShared;
   if (cause.is(Sign::WeightsDiffer) && findings.fp8) return Cause::Fp8RoundtripMismatch;
-  const bool in_data = reports_dead_loader(cause.text) || (cause.traceback && cause.traceback->in_data);
-  const auto waited = [&](const Finding& f) {  // another rank, which timed out or lost a peer
-    const bool is_of_worker = !f.rank && has(f.text, "ConnectionResetError|BrokenPipeError|EOFError");
-    return f.role() == Role::Consequence && !f.is(Sign::Stopped) && (f.rank != cause.rank || !f.rank) && !is_of_worker;
-  };
   return cause.is(Sign::PythonError) && in_data && any_live(waited) ? Cause::DataRankCascade : cause_of(cause.sign);
 }
 

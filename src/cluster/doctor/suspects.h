@@ -55,7 +55,11 @@ struct Suspects {
   const Finding* best_cause() const;
 
   // Whether a process crashed or was killed, or ranks could not meet or lost each other, without a known reason.
-  bool failed_before(const Place& place) const { return first_failure_ && earlier(*first_failure_, place); }
+  std::optional<Place> first_failure() const;
+  bool failed_before(const Place& place) const {
+    const auto failure = first_failure();
+    return failure && earlier(*failure, place);
+  }
 
   // The ranks of a job may report lost peers up to a minute before Slurm logs that the job's time is over.
   bool is_limit_logged_late(const Finding& end) const;
@@ -68,9 +72,6 @@ struct Suspects {
 
   // Whether an end from outside came before, which makes programs raise all kinds of exceptions.
   bool is_explained_from_outside(const Finding& cause) const;
-
-  // Whether a rank got SIGTERM or Ctrl-C before this.
-  bool was_told_to_end(int rank, const Place& before) const;
 
   // Whether it only reports that a process is gone, and other lines say why.
   bool is_explained_by_others(const Finding& cause) const;
@@ -90,13 +91,11 @@ struct Suspects {
   const RootCauseLine* braid = nullptr;
 
  private:
-  void find_first_failure();
   void find_ends_from_outside();
   const Finding* told_nearby(const Finding& vague) const;
   // There may be more ranks than findings are kept for.
   bool more_were_told() const { return !findings.has_room(Sign::TerminatedFromOutside); }
 
-  std::optional<Place> first_failure_;    // see failed_before
   std::vector<const Finding*> outside_;   // ends that may explain exceptions
   const Finding* last_signal_ = nullptr;  // the last SIGTERM, if all ranks got one
 };

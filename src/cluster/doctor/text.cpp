@@ -19,43 +19,25 @@ double seconds_between(LogTime earlier, LogTime later) {
   return difference < -kYear / 2 ? difference + kYear : difference > kYear / 2 ? difference - kYear : difference;
 }
 
-namespace {
-
-// 0 stands for a digit, - for a slash too, _ for what may divide a date from a time.
-struct TimeShape {
-  std::string_view shape;
-  std::size_t month, month_digits, day;  // offsets
-};
-constexpr TimeShape kTimeShapes[] = {{"0000-00-00_00:00:00", 5, 2, 8},
-                                     {"00-00-0000 00:00:00", 0, 2, 3},
-                                     {"00-00 00:00:00", 0, 2, 3},
-                                     {"0000 00:00:00", 0, 2, 2},  // glog
-                                     {"000 00:00:00", 0, 1, 1}};  // c10
-
-bool has_shape(std::string_view text, std::string_view shape) {
-  const auto fits = [](char wanted, char c) {
-    return c == wanted || (wanted == '0' && is_digit(c)) || (wanted == '-' && c == '/') ||
-           (wanted == '_' && (c == ' ' || c == 'T'));
-  };
-  return text.size() >= shape.size() && std::equal(shape.begin(), shape.end(), text.begin(), fits);
-}
-
-}  // namespace
-
 std::optional<LogTime> take_time(std::string_view& text) {
   static constexpr int kDaysBefore[] = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
-  if (text.empty() || !is_digit(text[0])) return std::nullopt;
-  for (const TimeShape& time : kTimeShapes) {
-    if (!has_shape(text, time.shape)) continue;
-    const auto number = [&](std::size_t at, std::size_t digits = 2) {
-      return digits == 1 ? text[at] - '0' : 10 * (text[at] - '0') + text[at + 1] - '0';
+  // - stands for a slash too, _ for what may divide a date from a time; the last two are of glog and of c10.
+  for (const std::string_view shape :
+       {"YYYY-MM-DD_hh:mm:ss", "MM-DD-YYYY hh:mm:ss", "MM-DD hh:mm:ss", "MMDD hh:mm:ss", "MDD hh:mm:ss"}) {
+    if (text.empty() || !is_digit(text[0])) return std::nullopt;
+    std::array<int, 128> value{};  // by letter
+    const auto fits = [&](char wanted, char c) {
+      int& number = value[static_cast<std::size_t>(wanted)];
+      if (is_letter(wanted)) number = 10 * number + c - '0';
+      return is_letter(wanted) ? is_digit(c)
+                               : c == wanted || (wanted == '-' && c == '/') || (wanted == '_' && is_one_of(" T", c));
     };
-    const int month = number(time.month, time.month_digits), day = number(time.day);
+    if (text.size() < shape.size() || !std::equal(shape.begin(), shape.end(), text.begin(), fits)) continue;
+    const int month = value['M'], day = value['D'];
     if (month < 1 || month > 12 || day < 1 || day > 31) return std::nullopt;
-    const std::size_t clock = time.shape.size() - 8;
-    const double seconds = 86400.0 * (kDaysBefore[month - 1] + day - 1) + 3600 * number(clock) +
-                           60 * number(clock + 3) + number(clock + 6);
-    text.remove_prefix(time.shape.size());
+    const double seconds =
+        86400.0 * (kDaysBefore[month - 1] + day - 1) + 3600 * value['h'] + 60 * value['m'] + value['s'];
+    text.remove_prefix(shape.size());
     if (!take(text, ".") && !take(text, ",")) return seconds;
     const std::size_t before = text.size();
     const double fraction = static_cast<double>(take_number(text).value_or(0));
@@ -140,21 +122,14 @@ std::optional<int> signal_of_code(int code) {
 
 namespace {
 
-bool take_any_case(std::string_view& text, std::string_view lower) {
-  const bool fits = std::ranges::equal(text.substr(0, lower.size()), lower,
-                                       [](char c, char low) { return c == low || c == low - 32; });
-  if (fits) text.remove_prefix(lower.size());
-  return fits;
-}
-
 bool take_rank_word(std::string_view& text) {
-  for (const std::string_view before : {"global", "world", "mpi"})
-    if (take_any_case(text, before)) {
-      take_while(
-          text, [](char c) { return is_one_of(" _-", c); }, 1);
-      break;
-    }
-  return take_any_case(text, "rank");
+  const std::string low = in_small_letters(text.substr(0, 11));
+  std::string_view rest = low;
+  if (take(rest, "global") || take(rest, "world") || take(rest, "mpi"))
+    if (!rest.empty() && is_one_of(" _-", rest[0])) rest.remove_prefix(1);
+  if (!take(rest, "rank")) return false;
+  text.remove_prefix(low.size() - rest.size());
+  return true;
 }
 
 // SIGABRT's number if the name is unknown.
@@ -188,6 +163,9 @@ constexpr Run kRuns[] = {
     {'~', [](char c) { return is_one_of(" :=\"'\t", c); }, 0, 40},
     {'=', [](char c) { return is_one_of(" :=_-#", c); }, 0, 2},
     {'L', [](char c) { return is_one_of("IWEF", c); }, 1, 1},
+    {'^', [](char c) { return !is_letter(c); }, 0, npos},
+    {'p', [](char c) { return is_host(c) || is_one_of("/~", c); }, 1, npos},
+    {'D', [](char c) { return !is_digit(c); }, 1, 1},
 };
 
 bool take_element(char kind, std::string_view& text, Caught& caught) {
@@ -204,6 +182,10 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
       return (caught.code = take_signed_number(text)).has_value();
     case 'k':
       return take_rank_word(text);
+    case 'R':
+      caught.ranks = take_while(text, [](char c) { return is_digit(c) || is_one_of("-, ", c); });
+      text = {trimmed(caught.ranks).end(), text.end()};
+      return !(caught.ranks = trimmed(caught.ranks)).empty();
     case 'h':
       return !(caught.host = take_while(text, is_host)).empty();
     case 't':
@@ -212,6 +194,27 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
       return caught.time.has_value();
     case '%':
       return take(text, "%");
+    case '$':
+      return text.empty();
+    case ']':
+      return text.empty() || is_one_of("]),>|}", text[0]) || text.starts_with(" of ");
+  }
+  if (kind == 'N') {
+    const auto is_between = [](char c) { return is_one_of(" =:.'\"\t[(#/", c); };
+    if (take_while(text, is_between, 12).empty() || !(caught.number = take_number(text))) return false;
+    std::string_view rest = trimmed(text.substr(0, 24));
+    caught.total = take(rest, "/") || take(rest, "of ") ? (rest = trimmed(rest), take_number(rest)) : std::nullopt;
+    return true;
+  }
+  if (kind == 'z') {
+    const std::string_view size = text;
+    const bool has_number = !take_while(text, [](char c) { return is_digit(c) || c == '.'; }).empty();
+    take(text, " ");
+    const bool has_unit = !take_while(
+                               text, [](char c) { return is_one_of("KMGTiB", c); }, 5)
+                               .empty();
+    caught.texts[0] = size.substr(0, size.size() - text.size());
+    return has_number && has_unit;
   }
   const Run& run = *std::ranges::find(kRuns, kind, &Run::kind);
   const std::string_view taken = take_while(text, run.is_in, run.most);

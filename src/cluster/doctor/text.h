@@ -80,9 +80,10 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
 // What a pattern caught; views into the text.
 struct Caught {
   std::optional<int> rank, local_rank, code, signal;
+  std::optional<std::int64_t> number, total;
   std::optional<LogTime> time;
   char level = 0;
-  std::string_view host;
+  std::string_view host, ranks;
   std::array<std::string_view, 3> texts;
 };
 
@@ -94,9 +95,19 @@ struct Caught {
 //   %t a time, and what follows it        %d digits and signs of a time
 //   %L a level: I, W, E or F              %a letters
 //   %+ blanks, plus and minus             %% a percent sign
+//   %^ no letters                         %p a path without blanks, %D no digit
+//   %N what stands between a word and a number, a number, and maybe "/ 100" or "of 100", its total
+//   %R a list of ranks: "2, 5-7"
+//   %z a size, kept as the first text
+//   %$ the end of the text                %] what may stand behind a rank
 //   %1, %2, %3 like %*, kept as a text; at the end of the pattern all that is left
 // The length of what matches at the beginning of text; what was caught counts only if it matches.
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught);
+
+inline std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text) {
+  Caught caught;
+  return match_front(pattern, text, caught);
+}
 
 // The same anywhere in the text. The pattern begins with a literal.
 bool match_inside(std::string_view pattern, std::string_view text, Caught& caught);

@@ -24,22 +24,21 @@ int writer_of(const LineMarks& marks) {
 void note_frame(std::string_view frame, Traceback& traceback) {
   const std::size_t open = frame.find('"'), close = frame.find('"', open + 1), in = frame.rfind(", in ");
   if (close == npos) return;
-  const std::string_view path = frame.substr(open + 1, close - open - 1);
-  // Folders above the last two only say where somebody keeps the code; and in /data/x.py, /data is a disk.
-  std::size_t near = path.size(), depth = 0;
-  for (; depth < 3 && near != npos && near > 0; ++depth) near = path.rfind('/', near - 1);
-  const std::string_view end = near == npos || near == 0 ? path : path.substr(near);
-  const std::string_view name = path.substr(path.rfind('/') + 1), folder = path.substr(0, path.size() - name.size());
+  const std::string path = in_small_letters(frame.substr(open + 1, close - open - 1));
   const std::string function = in == npos ? "" : in_small_letters(frame.substr(in));
-  const std::string file = in_small_letters(name), own = file + function;
-  traceback.in_data |= says(in_small_letters(end) + function, "frames-of-data") || file == "data.py" ||
-                       has(own, "merge") || (folder.ends_with("/data/") && folder.size() > 6);
-  traceback.in_experts |= says(own, "frames-of-experts");
-  traceback.in_rendezvous |= says(frame, "frames-of-rendezvous");
-  traceback.in_saving |= says(own, "frames-of-saving");
-  traceback.in_client |= says(own, "frames-of-servers");
-  traceback.in_launcher |=
-      says(path, "frames-of-launchers") || (has(path, "multiprocessing/spawn.py") && function == ", in join");
+  const auto last_parts = [&](int count) {
+    std::size_t at = path.size();
+    while (count-- > 0 && at != npos && at > 0) at = path.rfind('/', at - 1);
+    return at == npos || at == 0 ? path.substr(path.starts_with('/')) : path.substr(at);
+  };
+  const std::string file = "/" + path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  for (const Rule& row : rows_of("frames")) {
+    const std::string place = row.is("path")      ? path
+                              : row.is("folders") ? last_parts(3)
+                              : row.is("folder")  ? last_parts(2)
+                                                  : file;
+    if (has(place + function, row.anchor)) traceback.traits.insert(row.name);
+  }
 }
 
 // At the end of a traceback, names of exceptions may begin with a small letter: "socket.gaierror: [Errno -2] ...".
@@ -59,11 +58,10 @@ std::optional<int> rank_told_before(std::string_view pattern, std::string_view r
   std::optional<int> told;
   while (!recent.empty()) {
     const std::string_view line = take_last_line(recent);
-    const auto length = match_prefix(pattern, line);
-    if (!length) continue;
-    if (number_after(line, "num_local_procs").value_or(1) > 1) return std::nullopt;  // DeepSpeed: a node's prefix
-    const auto rank = rank_named_in(line.substr(*length));
-    if (rank && told && told != rank) return std::nullopt;
+    const auto length = match_front(pattern, line);
+    const auto rank = length ? rank_named_in(line.substr(*length)) : std::nullopt;
+    const bool is_of_node = length && number_after(line, "num_local_procs").value_or(1) > 1;  // DeepSpeed
+    if (is_of_node || (rank && told && told != rank)) return std::nullopt;
     if (rank) told = rank;
   }
   return told;
@@ -74,8 +72,8 @@ std::optional<int> rank_announced(std::string_view recent) {
   recent = recent.substr(0, recent.rfind(kHead));
   recent = recent.substr(0, recent.rfind('\n') + 1);  // npos + 1 is 0
   const std::string_view line = take_last_line(recent);
-  const bool tells = has(line, "xception|rror|ailed|nan|NaN") && exception_type(trimmed(line)).empty();
-  if (!tells || line.starts_with("[rank") || has(line, "NCCL|atchdog|exitcode|local_rank|srun: ")) return std::nullopt;
+  const bool tells = says(line, "announces") && exception_type(trimmed(line)).empty();
+  if (!tells || line.starts_with("[rank") || says(line, "reports-more")) return std::nullopt;
   Caught caught;
   return match_front("%k %r ", line, caught) ? caught.rank : rank_named_in(line);
 }
@@ -87,12 +85,11 @@ bool is_without_message(std::string_view exception) { return exception_type(exce
 Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
   constexpr std::uint64_t kLinesBefore = 12;
   const bool is_bare = is_without_message(traceback.exception);
-  if (is_bare && traceback.checks_finite) return Sign::NanLoss;
+  if (is_bare && traceback.is("checks-finite")) return Sign::NanLoss;
   if (!is_bare && !has(traceback.exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
   const Place& begin = traceback.begin;
   for (auto f = findings.found.rbegin(); f != findings.found.rend(); ++f) {
-    const Place& place = f->place;
-    if (place.file != begin.file || place.line >= begin.line || place.line + kLinesBefore < begin.line) break;
+    if (f->place.file != begin.file || f->place.line + kLinesBefore < begin.line) break;
     if (f->sign < Sign::KilledByShell && !f->traceback && (!f->rank || !rank || f->rank == rank)) return f->sign;
   }
   return Sign::PythonError;
@@ -109,36 +106,34 @@ std::optional<int> rank_elsewhere(std::string_view exception, const LineMarks& m
 }  // namespace
 
 void Tracebacks::open(int writer, const Place& place) {
-  if (open_.size() < kMostOpen || open_.contains(writer)) open_[writer] = {.traceback = {.begin = place}};
+  const bool is_harmless = not_fatal_ > 0 && place.line <= not_fatal_ + 2;
+  if (open_.size() < kMostOpen || open_.contains(writer))
+    open_[writer] = {.traceback = {.begin = place}, .is_harmless = is_harmless};
 }
 
 // Some loggers write their prefix only before the first line of a message. A frame without a prefix belongs to the
-// traceback that has just begun and has no frame yet; that traceback becomes this writer's. Returns its old writer.
-std::optional<int> Tracebacks::adopt(int writer, const Line& line) {
-  constexpr std::uint64_t kLinesBetween = 2;
-  if (open_.contains(writer) || !trimmed(line.body()).starts_with("File \"")) return std::nullopt;
-  const auto begun = std::ranges::find_if(open_, [&](const auto& entry) {
-    const Traceback& traceback = entry.second.traceback;
-    return traceback.frame_line == 0 && traceback.begin.line + kLinesBetween >= line.place.line;
-  });
-  if (begun == open_.end()) return std::nullopt;
+// traceback that has just begun and has no frame yet; that traceback becomes this writer's.
+void Tracebacks::adopt(int writer, const Line& line) {
+  if (open_.contains(writer) || !trimmed(line.body()).starts_with("File \"")) return;
+  const auto begun = std::ranges::find_if(open_, [](auto& entry) { return entry.second.traceback.frame_line == 0; });
+  if (begun == open_.end()) return;
   auto node = open_.extract(begun);
   const int before = std::exchange(node.key(), writer);
   open_.insert(std::move(node));
-  return before;
+  if (const auto rank = ranks_.find(before); rank != ranks_.end())
+    ranks_[writer] = rank->second;
+  else if (before >= 0 && before < kLocalRanks)
+    ranks_[writer] = before;
 }
 
-Tracebacks::Fed Tracebacks::feed(int writer, const Line& line) {
+// Adds a line to the traceback of its writer. An exception ends it: then the traceback is whole.
+bool Tracebacks::feed(int writer, const Line& line, std::optional<Open>& whole) {
   constexpr int kMostLines = 3000;
   const auto found = open_.find(writer);
-  if (found == open_.end()) return {};
+  if (found == open_.end()) return false;
   Open& open = found->second;
   Traceback& traceback = open.traceback;
-  if (++open.lines > kMostLines) {
-    open_.erase(found);
-    return {};
-  }
-  const int lines_of_others = std::exchange(open.lines_of_others, 0);
+  if (++open.lines > kMostLines) return open_.erase(found), false;
   const std::string_view body = line.body();
   const std::size_t indent = std::min(body.find_first_not_of(" \t"), body.size());
   const std::string_view text = body.substr(indent);
@@ -147,45 +142,34 @@ Tracebacks::Fed Tracebacks::feed(int writer, const Line& line) {
     traceback.frame = text.substr(0, kLongestText);
     traceback.frame_line = line.place.line;
     note_frame(text, traceback);
-    return {true};
+    return true;
+  }
+  if (text.empty() || (indent > 0 && indent >= open.indent)) {                           // the code that a frame shows
+    if (text.find_first_not_of(" ^~") != npos) traceback.traits.erase("checks-finite");  // of an earlier line
+    for (const Rule& row : rows_of("code"))
+      if (has(text, row.anchor)) traceback.traits.insert(row.name);
+    return true;
   }
   const std::string_view type = exception_of_traceback(text);
-  // torchrun's list of failures may quote only the last line.
-  const bool ends_without = traceback.frame_line == 0 && !type.empty();
-  if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {  // the code that a frame shows
-    traceback.in_experts |= says(in_small_letters(text), "frames-of-experts");
-    traceback.waits_for_first_process |= has(text, "_first(");
-    if (text.find_first_not_of(" ^~") != npos)
-      traceback.checks_finite = has(text, "isnan|isfinite|isinf|is_finite|all_finite|allfinite");
-    return {true};
-  }
-  const bool in_place = indent < open.indent || open.indent == 0 || ends_without;
-  if (type.empty() || !in_place) {
-    open.lines_of_others = lines_of_others + 1;
-    return {};
-  }
-  if (has(type, "RayTaskError")) return {true};  // it quotes the frames and the exception of the task that failed
+  if (type.empty()) return false;
+  if (has(type, "RayTaskError")) return true;  // it quotes the frames and the exception of the task that failed
   traceback.exception = text.substr(0, kLongestText);
-  Traceback ended = std::move(traceback);
+  whole = std::move(open);
   open_.erase(found);
-  return {true, std::move(ended)};
+  return true;
 }
 
 void Tracebacks::begin(const Line& line, const Place& place) {
   constexpr std::size_t kLongestPrefix = 200;
   const LineMarks& marks = line.marks;
-  if (not_fatal_ > 0 && place.line <= not_fatal_ + 2 && ignored_.size() < kMostOpen) ignored_.insert(place.line);
   const std::string_view prefix = line.text.substr(0, line.text.find(kHead));
   const std::string_view before = marks.body.substr(0, marks.body.find(kHead));
   if (Line known = line; recognise(known)) return open(writer_of(known.marks), place);
   ranks_.erase(writer_of(marks));
   // IPython prints the exception also at the head: "ValueError                      Traceback (most recent call last)".
-  const bool is_head_of_notebook =
-      before.ends_with("  ") && (is_named_error(trimmed(before)) || trimmed(before) == "KeyboardInterrupt");
   // torchrun's list of failures says "traceback :", and Rich draws a frame.
-  const bool is_understood = trimmed(before).empty() || is_head_of_notebook ||
-                             has(before, "Original|traceback :|Exception Group|\xe2\x94\x80");
-  if (is_understood && !marks.own_rank())
+  const bool is_understood = trimmed(before).empty() || is_named_error(trimmed(before)) || says(before, "heads");
+  if (is_understood)
     if (const auto rank = rank_announced(line.recent)) ranks_[writer_of(marks)] = *rank;
   if (is_understood || prefix.size() > kLongestPrefix) return open(writer_of(marks), place);
   learn(prefix, place, line.recent);
@@ -193,12 +177,10 @@ void Tracebacks::begin(const Line& line, const Place& place) {
 
 void Tracebacks::learn(std::string_view prefix, const Place& place, std::string_view recent) {
   if (learned_.size() == kMostLearned) learned_.erase(learned_.begin());
-  const LineMarks marks = marks_of(prefix);
-  auto rank = marks.rank ? marks.rank : rank_inside(prefix);
-  if (!rank) rank = rank_named_in(prefix);
-  if (Caught caught; !rank && match_inside("GR=%r", prefix, caught)) rank = caught.rank;  // global rank
-  if (!rank) rank = rank_numbered_in(prefix);
   const std::string pattern = pattern_of_prefix(prefix);
+  auto rank = marks_of(prefix).rank;
+  if (!rank) rank = rank_named_in(prefix);
+  if (!rank) rank = rank_numbered_in(prefix);
   if (!rank) rank = rank_told_before(pattern, recent);
   const int writer = learned_.empty() ? kLearned : learned_.back().writer + 1;
   learned_.push_back({pattern, writer, rank});
@@ -209,7 +191,7 @@ void Tracebacks::learn(std::string_view prefix, const Place& place, std::string_
 // If the line has a learned prefix, sets its marks to what was learned.
 bool Tracebacks::recognise(Line& line) const {
   for (const Learned& known : learned_)
-    if (const auto length = match_prefix(known.pattern, line.text)) {
+    if (const auto length = match_front(known.pattern, line.text)) {
       line.marks.rank = known.rank;
       line.marks.learned = known.writer;
       line.marks.body = line.text.substr(*length);
@@ -225,18 +207,14 @@ void Tracebacks::during_handling(const LineMarks& marks) {
 bool Tracebacks::take(Line line) {
   recognise(line);
   int writer = writer_of(line.marks);
-  if (const auto before = adopt(writer, line)) {
-    if (const auto rank = ranks_.find(*before); rank != ranks_.end())
-      ranks_[writer] = rank->second;
-    else if (*before >= 0 && *before < kLocalRanks)
-      ranks_[writer] = *before;
-  }
+  adopt(writer, line);
   if (message_) continue_message(writer, line);
-  Fed fed = feed(writer, line);
-  if (!fed.taken && line.marks.mentioned)  // the exception of somebody without a prefix names a rank
-    fed = feed(writer = kNoRank, line);
-  if (fed.ended) return ended(writer, *fed.ended, std::move(line)), true;
-  if (!fed.taken || has(line.body(), "Traceback (most recent call last)")) return false;
+  std::optional<Open> whole;
+  bool is_taken = feed(writer, line, whole);
+  if (!is_taken && line.marks.mentioned)  // the exception of somebody without a prefix names a rank
+    is_taken = feed(writer = kNoRank, line, whole);
+  if (whole && !whole->is_harmless) ended(writer, whole->traceback, std::move(line));
+  if (!is_taken || whole) return is_taken;
   note_context(line.body(), findings_);
   note_artifacts(line, findings_);
   return true;
@@ -246,26 +224,23 @@ void Tracebacks::ended(int writer, const Traceback& traceback, Line line) {
   const bool while_handling = handling_.erase(writer) > 0;
   const std::string& exception = traceback.exception;
   const std::string_view type = exception_type(exception);
-  if (ignored_.erase(traceback.begin.line) > 0) return;
   if (has(type, "torch.multiprocessing.spawn.Process")) return spawned(exception, std::move(line));
   Sign sign = sign_of_exception(exception);
   if (sign == Sign::PythonError) sign = sign_told_before(traceback, line.marks.rank, findings_);
   bool is_wrapper = has(type, "CalledProcessError|CheckpointException");
-  const auto exit = ProcessEnds().feed(exception, line.place.line);
-  const bool is_of_launcher = traceback.in_launcher && sign == Sign::PythonError;
-  if (exit) {
+  const bool is_of_launcher = traceback.is("launcher") && sign == Sign::PythonError;
+  if (const auto exit = ProcessEnds().feed(exception)) {
     is_wrapper |= sign == Sign::PythonError && exit->signal();
-    if (is_wrapper || traceback.in_launcher) note_process_end(*exit, line, findings_);
-    if (is_wrapper && exit->was_killed()) return;
+    if (is_wrapper || is_of_launcher) note_exit(*exit, line, findings_);
+    if ((is_wrapper && exit->was_killed()) || is_of_launcher) return;
   }
   if (type == "SystemExit" && sign != Sign::NanLoss) return;
   const auto elsewhere = std::exchange(failed_elsewhere_, rank_elsewhere(exception, line.marks));
-  const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
-                             (sign == Sign::CollectiveTimeout && has(traceback.frame, "jax/")) ||
-                             (sign == Sign::StoreTimeout && has(traceback.frame, "elastic/"));
-  if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
-  if ((is_of_launcher && exit) || (traceback.in_launcher && sign == Sign::Stopped)) return;
-  if (sign == Sign::StoreTimeout || has(exception, "monitoredBarrier")) note_absent(exception, line, findings_);
+  const bool is_of_store = sign == Sign::StoreTimeout && has(traceback.frame, "elastic/");
+  if (sign == Sign::CollectiveTimeout || sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost || is_of_store)
+    if (traceback.is("rendezvous")) sign = Sign::RendezvousFailed;
+  if (sign == Sign::StoreTimeout || has(exception, "monitoredBarrier"))
+    note_absent("absent ranks", exception, line, findings_);
   line.marks.body = exception;
   Finding finding = findings_.finding_in(sign, line);
   if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
@@ -277,10 +252,10 @@ void Tracebacks::ended(int writer, const Traceback& traceback, Line line) {
   finding.traceback = traceback;
   finding.bare = is_wrapper || is_of_launcher;
   note_context(exception, findings_);
-  add(std::move(finding), writer, while_handling, line.marks.time.has_value());
+  add(std::move(finding), writer, while_handling);
 }
 
-void Tracebacks::add(Finding finding, int writer, bool while_handling, bool is_timed) {
+void Tracebacks::add(Finding finding, int writer, bool while_handling) {
   constexpr std::ptrdiff_t kBetween = 16;
   // The exception of this rank before this one, if others wrote little in between.
   std::vector<Finding>& found = findings_.found;
@@ -290,22 +265,21 @@ void Tracebacks::add(Finding finding, int writer, bool while_handling, bool is_t
   });
   if (before != end) {
     // The exception of another process or thread follows: "Caught ValueError in DataLoader worker process 0."
-    const bool is_quoted = has(before->text, ": Caught ") &&
-                           has(before->text, " in DataLoader worker process| in pin memory thread| in replica ");
+    const bool is_quoted = says(before->text, "caught-in");
     // "During handling of": the handled exception is the cause, unless only the later one is in the table: programs
     // look things up, and explain in their own words what a time-out of a socket means.
     const bool is_vague = while_handling && before->is(Sign::PythonError);
     const bool is_found_out = is_vague && !finding.is(Sign::PythonError) && finding.role() == Role::Cause;
     const bool is_explained = is_vague && is_without_message(before->text);
-    if (is_quoted || is_explained) finding.traceback->in_data |= before->traceback->in_data;
+    if ((is_quoted || is_explained) && before->raised("data")) finding.traceback->traits.insert("data");
     if (is_quoted || is_found_out || is_explained) {
       *before = std::move(finding);
       return;
     }
   }
-  finding.traceback->in_data |= has(finding.text, "in DataLoader worker process");
+  if (has(finding.text, "in DataLoader worker process")) finding.traceback->traits.insert("data");
   const bool goes_on = finding.text.ends_with(':') || has(finding.text, "Py4JJavaError");
-  if (finding.is(Sign::PythonError) && goes_on) message_ = {writer, found.size(), finding.place.line, is_timed};
+  if (finding.is(Sign::PythonError) && goes_on) message_ = {writer, found.size(), finding.place.line};
   findings_.add(std::move(finding));
 }
 
@@ -313,19 +287,15 @@ void Tracebacks::add(Finding finding, int writer, bool while_handling, bool is_t
 void Tracebacks::continue_message(int writer, const Line& line) {
   constexpr std::uint64_t kMostLines = 12;
   constexpr std::size_t kLongest = 400;
-  const auto& [owner, number, begin, is_timed] = *message_;
+  const auto [owner, number, begin] = *message_;
+  const std::string_view text = trimmed(line.body());
   std::vector<Finding>& found = findings_.found;
   const bool is_there = number < found.size() && found[number].place.line == begin;
-  if (!is_there || line.place.line > begin + kMostLines) return message_.reset();
-  const std::string_view text = trimmed(line.body());
-  if (writer != owner || text.empty() || is_of_the_scheduler(text)) return;
-  if ((line.marks.time && !is_timed) || text.starts_with(kHead)) return message_.reset();  // another message
-  Finding& finding = found[number];
-  finding.text += " " + std::string(text.substr(0, kLongest));
-  const Sign sign = sign_of_exception(finding.text);
-  if (sign == Sign::PythonError) return;
-  finding.sign = sign;
-  message_.reset();
+  if (!is_there || line.place.line > begin + kMostLines || text.starts_with(kHead)) return message_.reset();
+  if (writer != owner || text.empty()) return;
+  found[number].text += " " + std::string(text.substr(0, kLongest));
+  found[number].sign = sign_of_exception(found[number].text);
+  if (!found[number].is(Sign::PythonError)) message_.reset();
 }
 
 void Tracebacks::quoted(std::string_view text, Line line) {
@@ -348,10 +318,9 @@ void Tracebacks::spawned(std::string_view body, Line line) {
 }
 
 void Tracebacks::end() {
-  constexpr int kLastWords = 20;  // of a launcher, behind a traceback in which the log ends
   for (const auto& [writer, open] : open_) {
     const Traceback& traceback = open.traceback;
-    if (open.lines_of_others > kLastWords || traceback.in_launcher) continue;
+    if (traceback.is("launcher")) continue;
     Finding finding;
     finding.sign = Sign::PythonError;
     finding.place = traceback.begin;
@@ -361,10 +330,8 @@ void Tracebacks::end() {
       finding.shown = traceback.frame;
     }
     finding.text = "an exception whose own line is missing, for the log ends inside its traceback";
-    finding.local = writer >= kLocalRanks && writer < kLearned;
+    finding.local = writer >= kLocalRanks;
     if (writer != kNoRank && writer < kLearned) finding.rank = finding.local ? writer - kLocalRanks : writer;
-    const auto trace = findings_.ranks.find(finding.rank.value_or(kNoRank));
-    finding.labelled = trace != findings_.ranks.end() && trace->second.labelled;
     finding.traceback = traceback;
     finding.bare = true;
     findings_.add(std::move(finding));

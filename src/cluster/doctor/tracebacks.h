@@ -35,18 +35,15 @@ class Tracebacks {
   // Those who write are known by their rank, their rank on the node, or a prefix that is in no table.
   struct Open {
     Traceback traceback{};
-    std::size_t indent = 0;              // of its File lines; the exception is indented by two less
-    int lines = 0, lines_of_others = 0;  // lines_of_others: since its last own line
-  };
-  struct Fed {
-    bool taken = false;                // the line is part of a traceback
-    std::optional<Traceback> ended{};  // and the last one of it
+    std::size_t indent = 0;  // of its File lines; the exception is indented by two less
+    int lines = 0;
+    bool is_harmless = false;
   };
   void open(int writer, const Place& place);  // an unfinished one of this writer is forgotten
-  std::optional<int> adopt(int writer, const Line& line);
-  Fed feed(int writer, const Line& line);
+  void adopt(int writer, const Line& line);
+  bool feed(int writer, const Line& line, std::optional<Open>& whole);
   void ended(int writer, const Traceback& traceback, Line line);
-  void add(Finding finding, int writer, bool while_handling, bool is_timed);
+  void add(Finding finding, int writer, bool while_handling);
   void continue_message(int writer, const Line& line);
 
   struct Learned {
@@ -65,14 +62,12 @@ class Tracebacks {
   int spawned_by_ = 0;                   // the writer of that message
   std::optional<int> failed_elsewhere_;  // the rank that the last exception names
   std::uint64_t not_fatal_ = 0;          // the line that announces a harmless traceback
-  std::set<std::uint64_t> ignored_;      // first lines of tracebacks that ended nothing
   std::set<int> handling_;               // writers
 
   struct OpenMessage {  // of an exception
     int writer;
     std::size_t finding;  // its place in the list
     std::uint64_t line;
-    bool is_timed;  // its lines have times
   };
   std::optional<OpenMessage> message_;
 };

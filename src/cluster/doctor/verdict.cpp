@@ -24,57 +24,30 @@ void add_sentence(std::string& text, const std::string& sentence) {
 }
 
 // What to do, for whoever used these launchers.
-std::string fix_for(Cause cause, const Findings& findings) {
-  const CauseText& text = text_of(cause);
-  std::string fix = text.fix;
-  if (findings.slurm) add_sentence(fix, text.slurm);
-  if (findings.kubernetes) add_sentence(fix, text.kubernetes);
-  return fix;
-}
-
-// What to do if memory ran out while weights were gathered to be saved.
-std::string saving_memory_fix(Cause cause, const Findings& findings) {
-  const bool is_host = cause == Cause::HostOom;
-  std::string fix = "It ran out while weights were gathered to be saved or exported: ";
-  fix += is_host ? "use a host with more memory, or write the model in shards as they are gathered."
-                 : "gather them on the CPU, write the model in shards, or use more EP, PP or nodes.";
-  if (is_host && findings.slurm) add_sentence(fix, text_of(cause).slurm);
-  return fix;
-}
-
-// "79.15 GiB" before one of the keys, as in "79.15 GiB total capacity".
-std::string size_before(std::string_view message, std::initializer_list<const char*> keys) {
-  for (const char* key : keys)
-    if (const std::size_t at = message.find(key); at != npos) {
-      const std::string_view text = message.substr(0, at);
-      const std::size_t begin = text.find_last_not_of("0123456789. GMKiB") + 1;  // npos + 1 is 0
-      const std::size_t digit = text.find_first_of("0123456789", begin);
-      if (digit != npos) return std::string(text.substr(digit));
-    }
-  return "";
+std::string fix_for(const CauseText& text, const std::string& fix, const Findings& findings) {
+  std::string all = fix;
+  if (findings.slurm) add_sentence(all, text.slurm);
+  if (findings.kubernetes) add_sentence(all, text.kubernetes);
+  return all;
 }
 
 // "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
 // message has no sizes.
 std::string gpu_memory_text(std::string_view message) {
-  constexpr std::size_t kLongestSize = 12;
-  Caught tried, total;
-  if (!match_inside("Tried to allocate %1iB", message, tried) || tried.texts[0].size() > kLongestSize) return "";
-  const bool is_told = match_inside("total capacity of %1iB", message, total);
-  const std::string capacity = is_told ? std::string(total.texts[0]) + "iB" : size_before(message, {" total capacity"});
-  const std::string free = size_before(message, {" is free", " free;"});
-  const std::string used = size_before(message, {" memory in use", " already allocated"});
-  std::string text = fmt::format("It tried to allocate {}iB", tried.texts[0]);
-  if (!capacity.empty()) text += fmt::format(" on a GPU of {}", capacity);
-  if (!free.empty()) text += fmt::format(" with {} free", free);
-  if (!used.empty()) text += fmt::format("{} {} in use", free.empty() ? " with" : " and", used);
+  std::map<std::string, std::string> sizes;
+  for (const Rule& row : rows_of("sizes"))
+    if (Caught caught; match_inside(row.anchor, message, caught)) sizes.try_emplace(row.name, caught.texts[0]);
+  if (!sizes.contains("tried")) return "";
+  std::string text = "It tried to allocate " + sizes["tried"];
+  if (sizes.contains("total")) text += " on a GPU of " + sizes["total"];
+  if (sizes.contains("free")) text += " with " + sizes["free"] + " free";
+  if (sizes.contains("used")) text += (sizes.contains("free") ? " and " : " with ") + sizes["used"] + " in use";
   return text + ".";
 }
 
 // The expert parallel size that would help: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
 std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel) {
   const std::int64_t now = std::max<std::int64_t>(expert_parallel.value_or(1), 1);
-  if (num_experts < 2 || now > num_experts) return "";
   std::int64_t more = now;
   // Halving the experts per GPU seldom suffices, so the advice is at least four times the expert parallel size.
   while (more < num_experts && (more < 4 * now || num_experts % more != 0)) more *= 2;
@@ -87,19 +60,14 @@ std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int6
 // "Exit code 137 is SIGKILL (Killed): killed from outside."
 std::string exit_code_text(int code) {
   if (const auto signal = signal_of_code(code)) {
-    const auto known = rules().signals.find(*signal);
-    const std::string usual = known == rules().signals.end() ? "a crash in native code" : known->second.usual;
+    const Rule* const row = row_of_signal(*signal);
+    const std::string usual = row ? row->anchor : "a crash in native code";
     return (code < 0 ? "It was ended by " : fmt::format("Exit code {} is ", code)) +
            fmt::format("{}: {}.", describe_signal(*signal), usual);
   }
-  static const std::map<int, const char*> kMeanings = {{0, ": the program reported success."},
-                                                       {1, " means an error in the program, for example an exception."},
-                                                       {2, " usually means wrong arguments."},
-                                                       {126, " comes from a shell: the command cannot be executed."},
-                                                       {127, " comes from a shell: the command was not found."}};
-  const auto known = kMeanings.find(code);
-  return fmt::format("Exit code {}{}", code,
-                     known == kMeanings.end() ? " was chosen by the program itself." : known->second);
+  for (const Rule& row : rows_of("exit codes"))
+    if (row.name == std::to_string(code)) return fmt::format("Exit code {}{}", code, row.anchor);
+  return fmt::format("Exit code {} was chosen by the program itself.", code);
 }
 
 // "The other 7 ranks ended after it: 7 x SIGTERM."; empty if nothing happened to others.
@@ -137,18 +105,19 @@ struct Case : Suspects {
     result.exit_code = exit_code ? exit_code : all.exit_code;
   }
 
-  // Names the cause, with the finding, exit or other line that shows it.
+  // Names the cause, with the line that shows it, and explains it, or the case of it that causes.txt has by this name.
   template <class Line>
-  bool conclude(Cause cause, const Line& shows) {
+  bool conclude(Cause cause, const Line& shows, std::string_view special = "") {
     add_evidence(shows);
-    result.cause = cause;
-    return true;
+    return conclude_at_end(cause, special);
   }
-
-  // For a verdict on what the log does not say: quotes its last line, which only an empty log lacks.
-  bool conclude_at_end(Cause cause) {
+  // The same for what the log does not say: quotes its last line, which only an empty log lacks.
+  bool conclude_at_end(Cause cause, std::string_view special = "") {
     if (result.evidence.empty()) add_last_line();
     result.cause = cause;
+    const CauseText& text = special.empty() ? text_of(cause) : text_named(special);
+    explain(fmt::format(fmt::runtime(text.meaning), result.first_rank.value_or(0)));
+    if (!text.fix.empty() && !special.empty()) fix(fix_for(text, text.fix, findings));
     return true;
   }
 
@@ -157,11 +126,10 @@ struct Case : Suspects {
     result.first_rank = finding.rank;
     result.first_host = finding.host;
     if (!finding.rank && finding.role() != Role::Outside) result.first_rank = culprit_rank();
-    explain(finding.is(Sign::WrongArguments) ? "The program does not accept its arguments." : text_of(cause).meaning);
-    const bool is_memory = cause == Cause::GpuOom || cause == Cause::MoeOom || cause == Cause::HostOom;
-    const bool is_in_step = finding.traceback && !finding.traceback->in_saving;
-    if (is_memory && !is_in_step && came_while_saving(finding)) fix(saving_memory_fix(cause, findings));
-    return conclude(cause, finding);
+    const CauseText& text = text_of(cause);
+    const bool is_in_step = finding.traceback && !finding.raised("saving");
+    if (!text.saving.empty() && !is_in_step && came_while_saving(finding)) fix(fix_for(text, text.saving, findings));
+    return conclude(cause, finding, finding.is(Sign::WrongArguments) ? "arguments" : "");
   }
 
   void add_evidence(const Quote& line) {  // each line once, up to a limit
@@ -218,14 +186,11 @@ void add_details(Case& t, const Finding& cause) {
 }
 
 void explain_memory(Case& t, const std::string& message) {
-  const char* const device = has(message, "CUDA|GPU|HIP")  ? "GPU"
-                             : has(message, "TPU|hbm|HBM") ? "TPU"
-                             : has(message, "XPU")         ? "XPU"
-                                                           : "GPU";
+  const std::string device = has(message, "TPU|hbm|HBM") ? "TPU" : has(message, "XPU") ? "XPU" : "GPU";
   std::string& text = t.result.explanation;
   t.explain(gpu_memory_text(message));
-  for (std::size_t at = 0; (at = text.find("GPU", at)) != std::string::npos; ++at) text.replace(at, 3, device);
-  if (t.result.cause == Cause::GpuOom && !has(device, "GPU"))
+  for (std::size_t at = 0; (at = text.find("GPU", at)) != npos; ++at) text.replace(at, 3, device);
+  if (t.result.cause == Cause::GpuOom && device != "GPU")
     t.fix("Use a smaller batch or sequence, recompute activations, or split the model over more devices.");
 }
 
@@ -259,9 +224,7 @@ bool diagnose_error(Case& t) {
       t.explain("It says: " + cause->text.substr(at, 600));
   if (t.result.cause == Cause::MoeOom && t.findings.num_experts)
     t.fix(expert_sizing_text(*t.findings.num_experts, t.findings.expert_parallel));
-  if (cause->is(Sign::PythonError, Sign::MissingImport, Sign::BraidError, Sign::WrongArguments, Sign::CudaError,
-                Sign::HubUnreachable, Sign::NanLoss))
-    t.explain("It is: " + cause->text);
+  if (rules().kinds[static_cast<std::size_t>(cause->sign)].is_quoted) t.explain("It is: " + cause->text);
   return true;
 }
 
@@ -279,23 +242,20 @@ Cause cause_in_reason(std::string_view reason) {
   if (has(reason, "DataError|outside the vocabulary") || reason.starts_with("sample ")) return Cause::DataRankCascade;
   const Cause by_signal = cause_of_signal(signal_of_code(exit_code_in(reason).value_or(0)).value_or(0));
   if (by_signal != Cause::Unknown) return by_signal;
-  if (has(reason, "out of memory")) return Cause::GpuOom;
   const auto sign = sign_in(reason);
-  return sign && role_of(*sign) == Role::Cause && *sign != Sign::NativeCrash ? cause_of(*sign) : Cause::BraidFailure;
+  return sign && role_of(*sign) == Role::Cause ? cause_of(*sign) : Cause::BraidFailure;
 }
 
 bool diagnose_braid_report(Case& t) {
   if (!t.braid) return false;
   const RootCauseLine& line = *t.braid;
-  const auto sign = sign_in(line.reason);
-  const bool is_loss_of_peer = (sign && role_of(*sign) == Role::Consequence) ||
-                               has(line.reason, "without finishing|no heartbeat|no sign of life");
+  const bool is_loss_of_peer = has(line.reason, "without finishing|no heartbeat|no sign of life");
   // A node that is gone, or Slurm's end of the job, explains a rank that is gone.
   const auto explains = [](const Finding& f) { return f.role() == Role::Outside && !f.is(Sign::StepCancelled); };
   if (is_loss_of_peer && t.earliest(explains)) return false;
   Cause cause = cause_in_reason(line.reason);
   for (const WorkerExit& exit : t.findings.exits) {
-    if (!is_loss_of_peer || !exit.is_of(line.rank) || t.findings.survived(exit.place)) continue;
+    if (!is_loss_of_peer || !exit.is_of(line.rank)) continue;
     // The failure board only sees that a connection ended; srun reports how the process ended.
     if (exit.was_killed()) cause = cause_of_signal(*exit.signal());
     t.note_exit(exit);
@@ -303,10 +263,10 @@ bool diagnose_braid_report(Case& t) {
   }
   t.blame(line.rank, line.host);
   if (!t.result.exit_code) t.result.exit_code = exit_code_in(line.reason);
-  t.explain(text_of(cause).meaning);
+  t.conclude(cause, line);
   if (!line.operation.empty())  // a line about a host names none
     t.explain(fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
-  return t.conclude(cause, line);
+  return true;
 }
 
 // Names the silent rank; if all ranks complain, the rank that ended or complained first.
@@ -327,9 +287,9 @@ bool diagnose_mismatch(Case& t) {
   const auto mismatch = find_mismatch(t.findings);
   if (!mismatch) return false;
   t.result.first_rank = mismatch->odd_rank;
-  t.explain(text_of(Cause::CollectiveMismatch).meaning);
+  for (const CollectiveWork* work : mismatch->works) t.add_evidence(*work);
+  t.conclude_at_end(Cause::CollectiveMismatch);
   t.explain(mismatch->text);
-  for (const CollectiveWork* work : mismatch->works) t.conclude(Cause::CollectiveMismatch, *work);
   return true;
 }
 
@@ -339,8 +299,7 @@ bool diagnose_rendezvous(Case& t) {
   const Finding* const other = t.earliest([&](const Finding& f) {
     return is_time_out(f) || (f.is(Sign::ConnectionLost) && failed && failed->place.progress > 0);
   });
-  if (!failed || (other && earlier(other->place, failed->place))) return false;
-  return t.name(*failed, Cause::Rendezvous);
+  return failed && !(other && earlier(other->place, failed->place)) && t.name(*failed, Cause::Rendezvous);
 }
 
 bool diagnose_time_out(Case& t) {
@@ -357,13 +316,12 @@ bool diagnose_time_out(Case& t) {
   const Finding* const telling = network && !hung_while_saving ? network : unique_id ? unique_id : first;
   const Cause cause = hung_while_saving ? Cause::ArtifactSaveHang : network ? Cause::Network : cause_of(telling->sign);
   t.conclude(cause, *telling);
-  t.explain(text_of(cause).meaning);
   if (hung_while_saving && artifacts) t.add_evidence(*artifacts);
   // Rank 0 saves artifacts, and a task that a launcher saw end waited for it. All ranks may save checkpoints.
   const bool rank0_saves = hung_while_saving && (unique_id || !t.culprit || (artifacts && !t.complained.contains(0)));
   if (cause == Cause::Rank0BarrierTimeout || rank0_saves) {
     t.result.first_rank = 0;
-    const bool works = telling->traceback && telling->traceback->waits_for_first_process;  // slow, and not what failed
+    const bool works = telling->raised("waits-for-first-process");  // slow, and not what failed
     if (works && t.culprit && t.culprit->root) t.result.first_rank = t.culprit->ranks[0];
   } else if (cause == Cause::Network) {
     t.blame(telling->rank, telling->host);
@@ -380,37 +338,33 @@ bool diagnose_time_out(Case& t) {
 
 bool diagnose_stall(Case& t) {
   if (t.findings.named_absent.empty()) return false;
-  t.explain(text_of(Cause::NcclTimeout).meaning);
+  t.conclude(Cause::NcclTimeout, t.findings.named_absent.front());
   blame_silence(t);
-  return t.conclude(Cause::NcclTimeout, t.findings.named_absent.front());
+  return true;
 }
 
 bool diagnose_lost_peer(Case& t) {
   const Finding* const lost = t.first(Sign::ConnectionLost);
   if (!lost) return false;
-  const bool is_worker = t.is_loss_of_worker(*lost);
-  t.conclude(is_worker ? Cause::Unknown : Cause::Network, *lost);
+  t.add_evidence(*lost);
   blame_silence(t);
-  t.explain(is_worker ? "A process ended without a message, and others lost their connection to it."
-                      : "A peer ended, or the network between the nodes failed; no rank reports why.");
-  return true;
+  return t.is_loss_of_worker(*lost) ? t.conclude(Cause::Unknown, *lost, "lost-worker")
+                                    : t.conclude(Cause::Network, *lost, "lost-peer");
 }
 
 // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
 // host. Schedulers announce an end by a signal; the signal is not the cause.
 const Finding* earliest_end(const Case& t) {
-  const Finding* end =
-      t.earliest([](const Finding& f) { return f.is(Sign::NodeFailure) && (!f.host.empty() || f.rank); });
-  const Finding* const killed = t.first(Sign::CgroupOom);
-  if (end && killed && earlier(killed->place, end->place)) return killed;  // its heartbeats are missed later
-  if (!end) end = t.first(Sign::NodeFailure, Sign::CgroupOom);
+  const Finding* end = t.first(Sign::NodeFailure, Sign::CgroupOom);
+  const Finding* const at_host =
+      t.earliest([](const Finding& f) { return f.is(Sign::NodeFailure) && !f.host.empty(); });
+  if (at_host && end->is(Sign::NodeFailure)) end = at_host;
   // A node that was taken away looks like one that failed; but after a failure, too, a job is put back into the queue,
   // and pods are taken from their node.
   const Finding* const preempted =
       t.earliest([](const Finding& f) { return f.is(Sign::Preempted) && !has(f.text, "REQUEUE|TaintManager"); });
-  if (end && end->is(Sign::NodeFailure) && preempted) return preempted;
-  if (!end) end = t.first(Sign::TimeLimit, Sign::Preempted, Sign::JobCancelled);
-  return end ? end : t.first(Sign::Hangup);
+  if (end) return end->is(Sign::NodeFailure) && preempted ? preempted : end;
+  return t.first(Sign::TimeLimit, Sign::Preempted, Sign::JobCancelled);
 }
 
 bool diagnose_outside_end(Case& t) {
@@ -421,23 +375,18 @@ bool diagnose_outside_end(Case& t) {
   // After a failure, users cancel the job, or it waits until its time is over.
   const bool may_follow = end && end->is(Sign::JobCancelled, Sign::TimeLimit);
   if (may_follow && t.failed_before(end->place) && !t.is_limit_logged_late(*end)) return false;
-  const auto failed = t.culprit_rank();
-  const bool was_ended = failed && t.culprit && t.was_told_to_end(*failed, t.culprit->place);
-  const auto is_rest = [&](const Finding& f) {  // of a step, after some of its tasks ended with a code of their own
-    return f.is(Sign::StepCancelled) && t.findings.any_exit([&](const WorkerExit& e) {
-      return e.code != 0 && !e.signal() && earlier(e.place, f.place);
+  const bool has_codes = t.findings.any_exit([](const WorkerExit& e) { return e.code != 0 && !e.signal(); });
+  if (!end && !hang)  // srun cancels the rest of a step after some of its tasks ended with a code of their own
+    end = t.earliest([&](const Finding& f) {
+      return f.role() == Role::Outside && !(f.is(Sign::StepCancelled) && has_codes) && !t.failed_before(f.place);
     });
-  };
-  if (!end && !hang && (!failed || was_ended))
-    end = t.earliest(
-        [&](const Finding& f) { return f.role() == Role::Outside && !is_rest(f) && !t.failed_before(f.place); });
   if (!end) return false;
   t.name(*end, cause_of(end->sign));
   if (!is_sudden) t.blame(rank_told_by(end->sign, end->text));  // nothing failed, nowhere
   if (!end->is(Sign::CgroupOom) || t.result.first_rank) return true;
   // slurmstepd knows the step, srun the task.
   const Finding* const missed = t.earliest([](const Finding& f) { return f.rank && f.is(Sign::NodeFailure); });
-  if (t.culprit && t.culprit->signal() == SIGKILL)
+  if (t.culprit)
     t.result.first_rank = t.rank_of(*t.culprit);
   else if (missed)
     t.result.first_rank = missed->rank;
@@ -446,7 +395,6 @@ bool diagnose_outside_end(Case& t) {
 
 bool conclude_success(Case& t) {
   t.result.failed = false;
-  t.explain(text_of(Cause::Success).meaning);
   return t.conclude_at_end(Cause::Success);
 }
 
@@ -458,8 +406,7 @@ const WorkerExit* find_bad_exit(const Case& t) {
 bool diagnose_success(Case& t) {
   const auto& files = t.findings.files;
   const auto file = std::find_if(files.rbegin(), files.rend(), [](const FileTrace& f) { return f.good_end > 0; });
-  const bool code_is_bad = t.result.exit_code.value_or(0) != 0;
-  if (file == files.rend() || code_is_bad || t.culprit || t.first_time_out() || find_bad_exit(t)) return false;
+  if (file == files.rend() || t.result.exit_code.value_or(0) != 0 || find_bad_exit(t)) return false;
   t.add_evidence(Quote{{.file = static_cast<int>(&*file - files.data()), .line = file->good_end}, file->end_text});
   return conclude_success(t);
 }
@@ -469,45 +416,34 @@ bool diagnose_kill(Case& t) {
   const WorkerExit* const signalled =
       t.findings.find_exit([](const WorkerExit& e) { return e.ranks.empty() && e.was_killed(); });
   // DeepSpeed reports a signal without a rank, then srun reports the exit code of the node.
-  const bool is_told_later = t.culprit && t.culprit->by_srun && signalled && !t.culprit->signal() &&
-                             earlier(signalled->place, t.culprit->place);
+  const bool is_told_later = t.culprit && t.culprit->by_srun && signalled;
   const WorkerExit* const exit = t.culprit && !is_told_later ? t.culprit : signalled;
   const Finding* const hang = t.first_time_out();
-  if (!exit || !exit->signal() || exit->was_stopped()) return false;
+  if (!exit || !exit->signal() || exit->was_stopped() || (hang && !exit->root)) return false;
   const int signal = *exit->signal();
-  if (hang && earlier(hang->place, exit->place) && !exit->root) return false;
-  const bool lost_before = t.earliest([&](const Finding& f) {
-    return f.is(Sign::NetworkTrouble, Sign::RendezvousFailed, Sign::ConnectionLost) && earlier(f.place, exit->place);
-  });
-  if (signal == SIGABRT && (hang || lost_before)) return false;
+  if (signal == SIGABRT && (hang || t.first(Sign::NetworkTrouble, Sign::RendezvousFailed, Sign::ConnectionLost)))
+    return false;
   // A rank that reported an exception may crash while it exits.
-  const bool said_why =
-      t.earliest([&](const Finding& f) { return f.role() == Role::Consequence && f.traceback && exit->is_of(f.rank); });
-  if (said_why && signal != SIGKILL) return false;
-  const Cause cause = cause_of_signal(signal);
+  if (t.earliest([&](const Finding& f) { return f.is_wait() && f.traceback && exit->is_of(f.rank); })) return false;
   t.blame(*exit);
-  const Finding* const crash = t.earliest([](const Finding& f) { return f.rank && f.is(Sign::NativeCrash); });
-  if (exit->ranks.empty() && crash && cause == Cause::Segfault) t.result.first_rank = crash->rank;
-  t.explain(text_of(cause).meaning);
+  const Finding* const crash = t.first(Sign::NativeCrash);
+  if (exit->ranks.empty() && crash) t.result.first_rank = crash->rank;
+  t.conclude(cause_of_signal(signal), *exit);
   t.explain(exit_code_text(exit->code));
-  return t.conclude(cause, *exit);
+  return true;
 }
 
 // A process got SIGTERM or crashed, and others may have lost their connection to it.
 bool diagnose_crash(Case& t) {
-  constexpr std::uint64_t kLinesOfOneEnd = 20;
   const Finding *const crash = t.first(Sign::NativeCrash), *const lost = t.first(Sign::ConnectionLost);
   if (t.culprit && t.culprit->root && !t.culprit->local && t.culprit->was_stopped() && (crash || lost)) {
-    const int rank = t.culprit->ranks[0];
-    t.result.first_rank = rank;
-    t.explain(fmt::format("Rank {} was asked to end (SIGTERM); the log does not show by whom.", rank));
-    return t.conclude(Cause::Unknown, crash ? *crash : *lost);
+    t.result.first_rank = t.culprit->ranks[0];
+    return t.conclude(Cause::Unknown, crash ? *crash : *lost, "asked-to-end");
   }
   // NCCL's watchdog ends its process by an uncaught exception.
-  const bool is_end_of_watchdog = crash && lost && !has(crash->text, "egmentation|SIGSEGV") &&
+  const bool is_end_of_watchdog = crash && lost &&
                                   (earlier(lost->place, crash->place) ||
-                                   (has(crash->text, "terminate called") && lost->place.file == crash->place.file &&
-                                    lost->place.line < crash->place.line + kLinesOfOneEnd));
+                                   (has(crash->text, "terminate called") && lost->place.file == crash->place.file));
   return crash && !is_end_of_watchdog && t.name(*crash, Cause::Segfault);
 }
 
@@ -532,10 +468,13 @@ bool diagnose_last_words(Case& t) {
   return true;
 }
 
-void last_remarks(Case& t) {
+// Explains an exit code, and quotes what was said last.
+bool explain_exit_code(Case& t, int code) {
+  t.explain(exit_code_text(code));
   const auto& remarks = t.findings.remarks;
   for (std::size_t i = remarks.size() - std::min<std::size_t>(remarks.size(), 3); i < remarks.size(); ++i)
     t.add_evidence(remarks[i]);
+  return true;
 }
 
 bool diagnose_process_end(Case& t) {
@@ -548,63 +487,41 @@ bool diagnose_process_end(Case& t) {
   const Cause cause = exit->code == 124 ? Cause::TimeLimit : is_not_started ? Cause::NotLaunched : Cause::Unknown;
   t.conclude(cause, *exit);
   if (cause == Cause::TimeLimit) t.blame(std::nullopt);
-  t.explain(text_of(cause).meaning);
-  t.explain(exit_code_text(exit->code));
-  last_remarks(t);
-  return true;
+  return explain_exit_code(t, exit->code);
 }
 
 bool diagnose_refusal(Case& t) {
   if (t.findings.program_spoke || t.findings.refusals.empty()) return false;
-  t.explain("Slurm refused the job, or ended it before any program printed anything. It says: " +
-            t.findings.refusals.front().text);
-  t.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
-  for (const Finding& refusal : t.findings.refusals) t.conclude(Cause::Unknown, refusal);
+  for (const Finding& refusal : t.findings.refusals) t.add_evidence(refusal);
+  t.conclude_at_end(Cause::Unknown, "refused");
+  t.explain("It says: " + t.findings.refusals.front().text);
   return true;
 }
 
 bool diagnose_empty_log(Case& t) {
-  const int code = t.result.exit_code.value_or(0);
   const bool is_empty = std::ranges::all_of(t.findings.files, [](const FileTrace& file) { return file.bytes == 0; });
-  if (signal_of_code(code) || (!is_empty && (t.findings.program_spoke || code != 0)))
+  if (signal_of_code(t.result.exit_code.value_or(0)) || (!is_empty && t.findings.program_spoke))
     return false;  // what a signal ended had started
-  t.fix(t.findings.slurm
-            ? "Ask Slurm for the state of the job (`squeue -j JOB`, `sacct -j JOB`), and check whether its "
-              "output goes to this file."
-            : "Check whether the job is running, whether its output goes to this file, and what started it.");
-  t.explain(is_empty ? "The log is empty: no program started."
-                     : "No program started: the log contains no output of a program.");
   t.result.failed = false;
-  return t.conclude_at_end(Cause::NotLaunched);
+  return t.conclude_at_end(Cause::NotLaunched, is_empty ? "empty-log" : "no-output");
 }
 
 bool diagnose_exit_code(Case& t) {
   if (!t.result.exit_code) return false;
-  if (*t.result.exit_code == 0) return conclude_success(t);
-  const Cause cause = cause_of_signal(signal_of_code(*t.result.exit_code).value_or(0));
-  t.explain(text_of(cause).meaning);
-  t.explain(exit_code_text(*t.result.exit_code));
-  last_remarks(t);
-  return t.conclude_at_end(cause);
-}
-
-// Lines that show that something went wrong, but name no cause.
-bool diagnose_leftovers(Case& t) {
-  const Finding* const left = t.earliest([](const Finding& f) { return f.role() != Role::Context; });
-  return left && !left->is(Sign::Stopped) && t.name(*left, cause_of(left->sign));
+  const int code = *t.result.exit_code;
+  if (code == 0) return conclude_success(t);
+  t.conclude_at_end(cause_of_signal(signal_of_code(code).value_or(0)));
+  return explain_exit_code(t, code);
 }
 
 bool diagnose_silence(Case& t) {
   const Findings& f = t.findings;
   t.result.failed = false;
-  t.explain("The log contains no error and no end of the run.");
+  t.conclude_at_end(Cause::Unknown, "no-end");
   if (f.iteration && f.iterations && *f.iteration < *f.iterations)
     t.explain(fmt::format("It stops at iteration {} of {}.", *f.iteration, *f.iterations));
   t.explain("The job is still running, was killed without a message, or ended without a message.");
-  t.fix("If it has ended, give its exit code with --exit-code.");
-  if (f.slurm) t.fix("`sacct -j JOB --format=JobID,State,ExitCode` shows it.");
-  if (f.kubernetes) t.fix("`kubectl describe pod POD` shows it.");
-  return t.conclude_at_end(Cause::Unknown);
+  return true;
 }
 
 // The first way that comes to a verdict counts, so this order is the precedence of causes.
@@ -625,7 +542,6 @@ constexpr bool (*kWays[])(Case&) = {
     diagnose_refusal,       // Slurm refused the job
     diagnose_empty_log,     // the log is empty
     diagnose_exit_code,     // the exit code of the whole job
-    diagnose_leftovers,     // lines that tell no cause by themselves
     diagnose_stall,         // ranks that others wait for when the log ends
     diagnose_silence,       // always comes to a verdict
 };
@@ -643,7 +559,7 @@ void close_failure(Case& t) {
   const Findings& findings = t.findings;
   std::optional<int>& first_rank = t.result.first_rank;
   std::string& first_host = t.result.first_host;
-  const bool of_whole_job = text_of(t.result.cause).of_whole_job;
+  const bool of_whole_job = !text_of(t.result.cause).of.empty();
   add_consequences(t);
   if (findings.end_contradicted)
     t.explain(
@@ -652,7 +568,7 @@ void close_failure(Case& t) {
   if (!first_rank && !of_whole_job) first_rank = findings.named_failed;
   // Whether the log is of a single rank that is not the one that reports for all.
   const auto only = findings.ranks.begin();
-  const bool is_of_one = findings.ranks.size() == 1 && only->first > 0 && only->second.lines > 1 && !findings.iteration;
+  const bool is_of_one = findings.ranks.size() == 1 && only->first > 0 && only->second.lines > 1;
   if (!first_rank && is_of_one && (!of_whole_job || t.result.cause == Cause::Network)) first_rank = only->first;
   if (first_rank && first_host.empty()) {
     if (const auto host = findings.hosts.find(*first_rank); host != findings.hosts.end())
@@ -676,8 +592,9 @@ Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code) {
   Case t(findings, exit_code);
   std::ranges::any_of(kWays, [&](auto way) { return way(t); });
   if (t.result.failed) close_failure(t);
+  const CauseText& text = text_of(t.result.cause);
   if (t.result.fix.empty() || t.result.cause == Cause::MoeOom) {
-    const std::string more = std::exchange(t.result.fix, fix_for(t.result.cause, findings));
+    const std::string more = std::exchange(t.result.fix, fix_for(text, text.fix, findings));
     t.fix(more);
   }
   return std::move(t.result);

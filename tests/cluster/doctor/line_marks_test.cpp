@@ -76,13 +76,14 @@ TEST(LineMarks, UnfoldRanks) {
 }
 
 TEST(LauncherLines, AreParsed) {
-  const auto task = parse_task_exit("srun: error: n[1-2]: tasks 0-2,4: Exited with exit code 143");
+  ProcessEnds ends;
+  const auto task = ends.feed("srun: error: n[1-2]: tasks 0-2,4: Exited with exit code 143");
   ASSERT_TRUE(task);
   EXPECT_EQ(task->ranks, (std::vector{0, 1, 2, 4}));
   EXPECT_EQ(task->host, "n[1-2]");
   EXPECT_EQ(task->code, 143);
-  EXPECT_EQ(parse_task_exit("srun: error: n3: task 5: Killed")->code, -9);
-  EXPECT_FALSE(parse_task_exit("srun: error: task 5 is unhappy"));
+  EXPECT_EQ(ends.feed("srun: error: n3: task 5: Killed")->code, -9);
+  EXPECT_FALSE(ends.feed("srun: error: task 5 is unhappy"));
   const auto cause = parse_root_cause(
       "[1] braid: root cause: rank 5 (host a12, language[tp=1 cp=0]) failed in iteration 7 > x: out of memory");
   ASSERT_TRUE(cause);
