@@ -24,6 +24,7 @@ class Verifier {
         topology_(topology),
         options_(options),
         edges_(make_edges(topology)),
+        channels_(channels_of(topology, edges_)),
         edges_of_(edges_by_rank(edges_, schedule.ranks.size())),
         updates_(has_update(options)),
         arrived_(2 * edges_.size() * options.microbatches, kNotYet) {}
@@ -53,6 +54,7 @@ class Verifier {
     return (kind * edges_.size() + edge) * options_.microbatches + microbatch;
   }
   std::size_t id_of(const Transfer& t) const { return id_of(t.kind, t.edge, t.microbatch); }
+  const Channel& channel_of(const Transfer& t) const { return channels_[t.kind * edges_.size() + t.edge]; }
 
   // --- transfers of all ranks
 
@@ -91,8 +93,8 @@ class Verifier {
         }
         for (const Transfer& t : op.transfers) {
           const Edge& edge = edges_[t.edge];
-          const Channel channel = channel_of(topology_, edge, t.kind);
-          if (channel != channel_of(topology_, edges_[op.transfers[0].edge], op.transfers[0].kind))
+          const Channel& channel = channel_of(t);
+          if (channel != channel_of(op.transfers[0]))
             fail("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_));
           const int other = edge.peer_of(rank);
           t.outgoing ? sent[{rank, other, channel}].push_back(id_of(t))
@@ -206,10 +208,12 @@ class Verifier {
 
   void check_compute(const Op& op, Done& done) {
     const bool forward = op.kind == Op::Forward;
-    const auto fail_if = [&](bool is_wrong, const std::string& what) {
-      if (is_wrong)
-        fail("rank {}: {} of {}, microbatch {}, {}", rank_, forward ? "forward" : "backward", name_of(op.stage),
-             op.microbatch, what);
+    const auto fail_here = [&](const std::string& what) {
+      fail("rank {}: {} of {}, microbatch {}, {}", rank_, forward ? "forward" : "backward", name_of(op.stage),
+           op.microbatch, what);
+    };
+    const auto fail_if = [&](bool is_wrong, const char* what) {
+      if (is_wrong) fail_here(what);
     };
     const int mb = op.microbatch;
     fail_if(done.microbatch[op.kind][mb]++ > 0, "runs twice");
@@ -220,15 +224,15 @@ class Verifier {
     if (forward && done.trains && updates_ && options_.overlap_gather) {
       fail_if(done.times[Op::StartGather] == 0, "runs before the gather of its parameters");
       fail_if(done.times[Op::EndGather] != (mb == 0 ? 0 : 1),
-              fmt::format("runs {} the end of that gather", mb == 0 ? "after" : "before"));
+              mb == 0 ? "runs after the end of that gather" : "runs before the end of that gather");
     }
     fail_if(!forward && done.times[Op::EndReduce] > 0, "runs after its gradients were reduced");
     const auto [has_inputs, is_early] = inputs_of(op);
     fail_if(!has_inputs, "runs before its input has arrived");
     fail_if(is_early, "receives its input more than one forward or backward ahead");
     done.held += forward ? 1 : -1;
-    fail_if(done.trains && done.held > done.max_in_flight,
-            fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
+    if (done.trains && done.held > done.max_in_flight)
+      fail_here(fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
     ++computed_;
   }
 
@@ -269,6 +273,7 @@ class Verifier {
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge> edges_;
+  const std::vector<Channel> channels_;           // by kind of transfer and edge
   const std::vector<std::vector<int>> edges_of_;  // by rank
   const bool updates_;
   std::vector<int> arrived_;   // by transfer: how many forwards and backwards its receiver had run by then, or kNotYet
