@@ -114,7 +114,7 @@ class Verifier {
     bool trains;
     int max_in_flight;
     std::array<int, Op::kKinds> times{};                          // by kind of op
-    std::array<std::vector<int>, Op::Backward + 1> microbatch{};  // the same of loads, forwards and backwards
+    std::vector<std::array<int, Op::Backward + 1>> microbatch{};  // the same of its loads, forwards and backwards
     int held = 0;
   };
 
@@ -122,14 +122,14 @@ class Verifier {
     const auto found = std::ranges::find(done_, stage, &Done::stage);
     return found == done_.end() ? nullptr : &*found;
   }
-  bool has_computed(Op::Kind kind, const Stage& stage, int mb) { return find(stage)->microbatch[kind][mb] > 0; }
+  bool has_computed(Op::Kind kind, const Stage& stage, int mb) { return find(stage)->microbatch[mb][kind] > 0; }
 
   // Every op comes after its inputs, and nothing is missing at the end.
   void check_list() {
     done_.clear();
     for (const Stage& stage : stages_of(topology_, rank_)) {
       Done& done = done_.emplace_back(Done{stage, trains(stage), max_in_flight(topology_, options_, stage)});
-      for (auto& count : done.microbatch) count.resize(options_.microbatches);
+      done.microbatch.resize(options_.microbatches);
     }
     updated_ = false;
     computed_ = 0;
@@ -146,7 +146,7 @@ class Verifier {
         continue;
       }
       ++done->times[op.kind];
-      if (op.kind == Op::Load && done->microbatch[Op::Load][op.microbatch]++)
+      if (op.kind == Op::Load && done->microbatch[op.microbatch][Op::Load]++)
         fail("rank {} loads {}, microbatch {}, twice", rank_, name_of(op.stage), op.microbatch);
       if (op.computes()) check_compute(op, *done);
       if (op.starts_collective() || op.ends_collective()) check_collective(op, *done);
@@ -216,10 +216,10 @@ class Verifier {
       if (is_wrong) fail_here(what);
     };
     const int mb = op.microbatch;
-    fail_if(done.microbatch[op.kind][mb]++ > 0, "runs twice");
+    fail_if(done.microbatch[mb][op.kind]++ > 0, "runs twice");
     fail_if(!forward && !done.trains, "is of a stage that does not train");
-    fail_if(!forward && done.microbatch[Op::Forward][mb] == 0, "runs before its forward");
-    fail_if(forward && reads_batch(topology_, op.stage) && done.microbatch[Op::Load][mb] == 0,
+    fail_if(!forward && done.microbatch[mb][Op::Forward] == 0, "runs before its forward");
+    fail_if(forward && reads_batch(topology_, op.stage) && done.microbatch[mb][Op::Load] == 0,
             "runs before its batch is loaded");
     if (forward && done.trains && updates_ && options_.overlap_gather) {
       fail_if(done.times[Op::StartGather] == 0, "runs before the gather of its parameters");
@@ -257,9 +257,9 @@ class Verifier {
 
   void check_end(const Done& done) {
     for (int mb = 0; mb < options_.microbatches; ++mb) {
-      if (!done.microbatch[Op::Forward][mb])
+      if (!done.microbatch[mb][Op::Forward])
         fail("rank {} never runs {}, microbatch {}", rank_, name_of(done.stage), mb);
-      if (done.trains && !done.microbatch[Op::Backward][mb])
+      if (done.trains && !done.microbatch[mb][Op::Backward])
         fail("rank {} never runs backward of {}, microbatch {}", rank_, name_of(done.stage), mb);
     }
     for (const auto kind : {Op::StartGather, Op::EndGather, Op::StartReduce, Op::EndReduce})
