@@ -9,6 +9,11 @@
 # Each takes SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
 # elsewhere does not compile. COLD before them: little time is spent in these files, so they are not optimised. With clang,
 # files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/, braid_compiles_tests is set.
+
+# A program that calls nothing of libtorch saves the quarter of a second of its load. libtorch_cpu also exports parts of
+# the C++ library, which must therefore come first.
+add_link_options(LINKER:--no-as-needed -lstdc++ LINKER:--as-needed)
+
 set(braid_warnings -Wall -Wextra $<$<BOOL:${BRAID_WERROR}>:-Werror>)
 if(BRAID_SANITIZE)
   add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer)

@@ -42,6 +42,13 @@ Channel channel_of(const Topology& topology, const Edge& edge, Transfer::Kind ki
           edge.crosses_modules() ? Channel::kBridge : edge.from.index % module.dense.size_of("pp")};
 }
 
+std::vector<Channel> channels_of(const Topology& topology, const std::vector<Edge>& edges) {
+  std::vector<Channel> channels;
+  for (const auto kind : {Transfer::Activation, Transfer::Gradient})
+    for (const Edge& edge : edges) channels.push_back(channel_of(topology, edge, kind));
+  return channels;
+}
+
 std::string key_of(const Channel& channel) {
   const bool forward = channel.kind == Transfer::Activation;
   if (channel.hop == Channel::kBridge) return forward ? "embeddings" : "embedding-gradients";

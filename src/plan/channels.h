@@ -25,6 +25,7 @@ struct Channel {
 };
 
 Channel channel_of(const Topology& topology, const Edge& edge, Transfer::Kind kind);
+std::vector<Channel> channels_of(const Topology& topology, const std::vector<Edge>& edges);  // by kind, then edge
 // The second part of its groups' name: "embeddings", "embedding-gradients", "activations-0", "activation-gradients-0".
 std::string key_of(const Channel& channel);
 

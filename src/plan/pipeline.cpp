@@ -1,7 +1,6 @@
 #include "plan/pipeline.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 
@@ -11,10 +10,6 @@ namespace {
 const Module& module_of(const Topology& topology, const Stage& stage) { return topology.module(stage.module); }
 
 int pp_of(const Module& module) { return module.dense.size_of("pp"); }
-
-RankBlock block_around(const RankBlock& ranks, int size, int rank) {
-  return {ranks.first + (rank - ranks.first) / size * size, size};
-}
 
 }  // namespace
 
@@ -61,20 +56,6 @@ RankBlock ranks_of(const Topology& topology, const Stage& stage) {
   const Module& module = module_of(topology, stage);
   const int size = module.dense.size() / pp_of(module);
   return {module.dense.rank_offset() + stage.index % pp_of(module) * size, size};
-}
-
-// tp and cp vary fastest in the dense view, expt_tp and ep in the expert view, so both groups are blocks of consecutive
-// ranks. Waiting is transitive: a rank waits for all ranks that members of its blocks wait for.
-RankBlock computes_with(const Topology& topology, const Stage& stage, int rank) {
-  const Module& module = module_of(topology, stage);
-  const int dense = module.dense.size_of("tp") * module.dense.size_of("cp");
-  const int expert = module.expert.size_of("expt_tp") * module.expert.size_of("ep");
-  return block_around(ranks_of(topology, stage), std::lcm(dense, expert), rank);
-}
-
-RankBlock replica_of(const Topology& topology, const Stage& stage, int rank) {
-  const Grid& grid = module_of(topology, stage).dense;
-  return block_around(ranks_of(topology, stage), grid.size_of("tp") * grid.size_of("cp"), rank);
 }
 
 std::vector<Edge> make_edges(const Topology& topology) {

@@ -43,10 +43,6 @@ struct RankBlock {
   Iterator end() const { return {first + size}; }
 };
 RankBlock ranks_of(const Topology& topology, const Stage& stage);
-// The ranks with which one rank of a stage has collectives in a forward or backward (tensor, context, expert parallel).
-RankBlock computes_with(const Topology& topology, const Stage& stage, int rank);
-// The ranks of its replica.
-RankBlock replica_of(const Topology& topology, const Stage& stage, int rank);
 
 // Carries activations from one rank to another (or to itself, when modules share ranks), and gradients back.
 struct Edge {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <limits>
 
 #include "base/error.h"
@@ -33,9 +32,8 @@ class Player {
         meetings_(topology, microbatches_),
         collectives_(2 * meetings_.stages()),
         ranks_(schedule.ranks.size()),
-        edges_of_(edges_by_rank(edges_, ranks_.size())) {
-    for (const auto kind : {Transfer::Activation, Transfer::Gradient})
-      for (const Edge& edge : edges_) channels_.push_back(channel_of(topology, edge, kind));
+        edges_of_(edges_by_rank(edges_, ranks_.size())),
+        channels_(channels_of(topology, edges_)) {
     posted_.assign(4 * edges_.size() * microbatches_, kNotYet);
     arrived_.assign(2 * edges_.size() * microbatches_, kNotYet);
     play_.ranks.resize(ranks_.size());
@@ -82,7 +80,7 @@ class Player {
     std::vector<Queue> queues;     // of the channels that it has used
     bool has_come = false;         // it has arrived at the meeting of its next op
     bool awaits_exchange = false;  // its next op needs one that is not done
-    std::deque<Started> started;   // gathers and reductions that have not begun, oldest first
+    std::vector<Started> started;  // gathers and reductions that have not begun, oldest first
     double communicated = 0;       // when its last gather or reduction ended
 
     bool has_exchanged() const { return std::ranges::all_of(queues, &Queue::is_done); }
@@ -213,7 +211,7 @@ class Player {
     collective.end = collective.begin + duration(rank, op);
     for (const int other : ranks) {
       state(other).communicated = collective.end;
-      state(other).started.pop_front();
+      state(other).started.erase(state(other).started.begin());
       runnable_.push_back(other);
       if (!state(other).started.empty()) come_to_next_collective(other);
     }
@@ -290,7 +288,7 @@ class Player {
   std::vector<Collective> collectives_;  // by stage; gather, reduction
   std::vector<Rank> ranks_;
   std::vector<std::vector<int>> edges_of_;  // by rank
-  std::vector<Channel> channels_;           // by kind of transfer and edge
+  const std::vector<Channel> channels_;     // by kind of transfer and edge
   std::vector<char> is_moved_;              // by transfer: whether the schedule contains it
   std::vector<double> posted_;              // by transfer and side: the time
   std::vector<double> arrived_;             // by transfer: when its exchange ended on the receiving rank

@@ -168,14 +168,14 @@ std::vector<Op> with_reductions(const std::vector<Op>& turns, const ScheduleOpti
 }
 
 // Loads the batch of each forward before the forward or backward in front of it, during which the data arrive.
-std::vector<Op> with_loads(const std::vector<Op>& program, const Topology& topology) {
+std::vector<Op> with_loads(std::vector<Op> program, const Topology& topology) {
   std::vector<Op> ops;
   std::size_t before = 0;  // the place of the last forward or backward
-  for (const Op& op : program) {
+  for (Op& op : program) {
     if (op.kind == Op::Forward && reads_batch(topology, op.stage))
       ops.insert(ops.begin() + static_cast<std::ptrdiff_t>(before), {Op::Load, op.stage, op.microbatch});
     if (op.computes()) before = ops.size();
-    ops.push_back(op);
+    ops.push_back(std::move(op));
   }
   return ops;
 }
@@ -482,7 +482,7 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
   for (int rank = 0; rank < topology.world_size(); ++rank) {
     std::vector<Stage> trained = stages_of(topology, rank);
     std::erase_if(trained, [&](const Stage& stage) { return !is_trained(topology, options, stage); });
-    lists[rank] = with_update(with_loads(lists[rank], topology), trained, options);
+    lists[rank] = with_update(with_loads(std::move(lists[rank]), topology), trained, options);
   }
   return {std::move(lists)};
 }

@@ -24,6 +24,7 @@ class Verifier {
         topology_(topology),
         options_(options),
         edges_(make_edges(topology)),
+        channels_(channels_of(topology, edges_)),
         edges_of_(edges_by_rank(edges_, schedule.ranks.size())),
         updates_(has_update(options)),
         arrived_(2 * edges_.size() * options.microbatches, kNotYet) {}
@@ -53,6 +54,7 @@ class Verifier {
     return (kind * edges_.size() + edge) * options_.microbatches + microbatch;
   }
   std::size_t id_of(const Transfer& t) const { return id_of(t.kind, t.edge, t.microbatch); }
+  const Channel& channel_of(const Transfer& t) const { return channels_[t.kind * edges_.size() + t.edge]; }
 
   // --- transfers of all ranks
 
@@ -91,8 +93,8 @@ class Verifier {
         }
         for (const Transfer& t : op.transfers) {
           const Edge& edge = edges_[t.edge];
-          const Channel channel = channel_of(topology_, edge, t.kind);
-          if (channel != channel_of(topology_, edges_[op.transfers[0].edge], op.transfers[0].kind))
+          const Channel& channel = channel_of(t);
+          if (channel != channel_of(op.transfers[0]))
             fail("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_));
           const int other = edge.peer_of(rank);
           t.outgoing ? sent[{rank, other, channel}].push_back(id_of(t))
@@ -112,7 +114,7 @@ class Verifier {
     bool trains;
     int max_in_flight;
     std::array<int, Op::kKinds> times{};                          // by kind of op
-    std::array<std::vector<int>, Op::Backward + 1> microbatch{};  // the same of loads, forwards and backwards
+    std::vector<std::array<int, Op::Backward + 1>> microbatch{};  // the same of its loads, forwards and backwards
     int held = 0;
   };
 
@@ -120,14 +122,14 @@ class Verifier {
     const auto found = std::ranges::find(done_, stage, &Done::stage);
     return found == done_.end() ? nullptr : &*found;
   }
-  bool has_computed(Op::Kind kind, const Stage& stage, int mb) { return find(stage)->microbatch[kind][mb] > 0; }
+  bool has_computed(Op::Kind kind, const Stage& stage, int mb) { return find(stage)->microbatch[mb][kind] > 0; }
 
   // Every op comes after its inputs, and nothing is missing at the end.
   void check_list() {
     done_.clear();
     for (const Stage& stage : stages_of(topology_, rank_)) {
       Done& done = done_.emplace_back(Done{stage, trains(stage), max_in_flight(topology_, options_, stage)});
-      for (auto& count : done.microbatch) count.resize(options_.microbatches);
+      done.microbatch.resize(options_.microbatches);
     }
     updated_ = false;
     computed_ = 0;
@@ -144,7 +146,7 @@ class Verifier {
         continue;
       }
       ++done->times[op.kind];
-      if (op.kind == Op::Load && done->microbatch[Op::Load][op.microbatch]++)
+      if (op.kind == Op::Load && done->microbatch[op.microbatch][Op::Load]++)
         fail("rank {} loads {}, microbatch {}, twice", rank_, name_of(op.stage), op.microbatch);
       if (op.computes()) check_compute(op, *done);
       if (op.starts_collective() || op.ends_collective()) check_collective(op, *done);
@@ -205,29 +207,31 @@ class Verifier {
 
   void check_compute(const Op& op, Done& done) {
     const bool forward = op.kind == Op::Forward;
-    const auto fail_if = [&](bool is_wrong, const std::string& what) {
-      if (is_wrong)
-        fail("rank {}: {} of {}, microbatch {}, {}", rank_, forward ? "forward" : "backward", name_of(op.stage),
-             op.microbatch, what);
+    const auto fail_here = [&](const std::string& what) {
+      fail("rank {}: {} of {}, microbatch {}, {}", rank_, forward ? "forward" : "backward", name_of(op.stage),
+           op.microbatch, what);
+    };
+    const auto fail_if = [&](bool is_wrong, const char* what) {
+      if (is_wrong) fail_here(what);
     };
     const int mb = op.microbatch;
-    fail_if(done.microbatch[op.kind][mb]++ > 0, "runs twice");
+    fail_if(done.microbatch[mb][op.kind]++ > 0, "runs twice");
     fail_if(!forward && !done.trains, "is of a stage that does not train");
-    fail_if(!forward && done.microbatch[Op::Forward][mb] == 0, "runs before its forward");
-    fail_if(forward && reads_batch(topology_, op.stage) && done.microbatch[Op::Load][mb] == 0,
+    fail_if(!forward && done.microbatch[mb][Op::Forward] == 0, "runs before its forward");
+    fail_if(forward && reads_batch(topology_, op.stage) && done.microbatch[mb][Op::Load] == 0,
             "runs before its batch is loaded");
     if (forward && done.trains && updates_ && options_.overlap_gather) {
       fail_if(done.times[Op::StartGather] == 0, "runs before the gather of its parameters");
       fail_if(done.times[Op::EndGather] != (mb == 0 ? 0 : 1),
-              fmt::format("runs {} the end of that gather", mb == 0 ? "after" : "before"));
+              mb == 0 ? "runs after the end of that gather" : "runs before the end of that gather");
     }
     fail_if(!forward && done.times[Op::EndReduce] > 0, "runs after its gradients were reduced");
     const auto [has_inputs, is_early] = inputs_of(op);
     fail_if(!has_inputs, "runs before its input has arrived");
     fail_if(is_early, "receives its input more than one forward or backward ahead");
     done.held += forward ? 1 : -1;
-    fail_if(done.trains && done.held > done.max_in_flight,
-            fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
+    if (done.trains && done.held > done.max_in_flight)
+      fail_here(fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
     ++computed_;
   }
 
@@ -252,9 +256,9 @@ class Verifier {
 
   void check_end(const Done& done) {
     for (int mb = 0; mb < options_.microbatches; ++mb) {
-      if (!done.microbatch[Op::Forward][mb])
+      if (!done.microbatch[mb][Op::Forward])
         fail("rank {} never runs {}, microbatch {}", rank_, name_of(done.stage), mb);
-      if (done.trains && !done.microbatch[Op::Backward][mb])
+      if (done.trains && !done.microbatch[mb][Op::Backward])
         fail("rank {} never runs backward of {}, microbatch {}", rank_, name_of(done.stage), mb);
     }
     for (const auto kind : {Op::StartGather, Op::EndGather, Op::StartReduce, Op::EndReduce})
@@ -268,6 +272,7 @@ class Verifier {
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge> edges_;
+  const std::vector<Channel> channels_;           // by kind of transfer and edge
   const std::vector<std::vector<int>> edges_of_;  // by rank
   const bool updates_;
   std::vector<int> arrived_;   // by transfer: how many forwards and backwards its receiver had run by then, or kNotYet

@@ -32,8 +32,7 @@ def probe(folder, records, chat_format="nemotron6-moe"):
 
 
 def make_tokenizer(folder, **settings):
-    made = files.llama3()
-    made.add_special_tokens(["<unk>", "<think>", "</think>", "<call>", "</call>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])
+    made = files.llama3_with(["<unk>", "<think>", "</think>", "<call>", "</call>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])
     made.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **NAMES, **settings}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -112,8 +112,7 @@ def test_hostile_templates_end_with_an_error():
 def tokenizers(tmp_path_factory):
     """A tokenizer folder for each template, and transformers' view of it."""
     made = {}
-    tokenizer = files.llama3()
-    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer = files.llama3_with(SPECIAL)
     for name in ("chatml", "llama3"):
         folder = tmp_path_factory.mktemp(name)
         tokenizer.save(str(folder / "tokenizer.json"))

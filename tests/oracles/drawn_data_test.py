@@ -71,7 +71,7 @@ class Runs:
         recipe = self.folder / f"dp{dp}.yaml"
         recipe.write_text(f"""
 topology: {{colocated: true, modules: {{images: {{kind: encoder, dp: {dp}}}, language: {{kind: language, dp: {dp}}}}}}}
-model: {{provider: tiny-vlm, dtype: float64}}
+model: {{provider: tiny-vlm, dtype: float64, language: {{pattern: "*-"}}, images: {{encoder: {{layers: 1}}}}}}
 data: {{path: {self.data}, tokenizer: {self.data}/tokenizer, prompt_format: chatml, sequence_length: 64}}
 loader: {{lanes: 4, num_workers: 2, packing_buffer: 8}}
 train: {{iterations: {ITERATIONS}, micro_batch: 1, global_batch: 4, lr: 1e-3}}

@@ -67,17 +67,23 @@ def under_both_names(model, grads):
     return {**revert_weight_conversion(model, dict(grads)), **grads}
 
 
-def run_braid(folder, model_dir, inputs, flags, outputs):
+# Of a world of one, which saves the process that would start it. Ports that the system gives to others are above.
+ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(30000 + os.getpid() % 2700)}
+
+
+def run_braid(folder, model_dir, inputs, flags, outputs, env={}):
     """inputs: tensors by name, or the path of a file."""
     if isinstance(inputs, dict):
         save_file({name: tensor.contiguous() for name, tensor in inputs.items()}, folder / "in.safetensors")
         inputs = folder / "in.safetensors"
     command = [os.environ["BRAID"], "forward", model_dir, "--inputs", inputs, "--outputs", outputs]
-    return run_program(command + flags.split())
+    return run_program(command + flags.split(), env={**os.environ, **env})
 
 
 def braid_forward(folder, model_dir, inputs, flags=""):
-    result = run_braid(folder, model_dir, inputs, flags, folder / "out.safetensors")
+    has_layout = any(f"--{size}" in flags.split() for size in ("tp", "cp", "ep", "pp", "dp"))
+    result = run_braid(folder, model_dir, inputs, flags, folder / "out.safetensors", {} if has_layout else ONE_RANK)
     assert result.returncode == 0, result.stderr
     outputs = load_file(folder / "out.safetensors")
     output = "logits" if "logits" in outputs else "features"

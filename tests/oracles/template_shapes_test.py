@@ -30,9 +30,7 @@ def untagged(source):
 
 
 def folder_of(path, source, stops=()):
-    made = files.llama3()
-    made.add_special_tokens(MARKERS)
-    made.save(str(path / "tokenizer.json"))
+    files.llama3_with(MARKERS).save(str(path / "tokenizer.json"))
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
     (path / "chat_template.jinja").write_text(untagged(source))

@@ -53,9 +53,7 @@ def conversations(seed, count, thoughtful):
 def tokenizer(request, tmp_path_factory):
     """A folder, and transformers' view of it."""
     folder = tmp_path_factory.mktemp(request.param)
-    made = files.llama3()
-    made.add_special_tokens(SPECIAL)
-    made.save(str(folder / "tokenizer.json"))
+    files.llama3_with(SPECIAL).save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", **NAMES}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "chat_template.jinja").write_text(TEMPLATES[request.param])

@@ -1,4 +1,5 @@
-"""Small tokenizers for the tests, trained here, and generated texts that are hard to tokenize."""
+"""Small tokenizers for the tests, trained here once, and generated texts that are hard to tokenize."""
+import functools
 import json
 import random
 import string
@@ -25,6 +26,7 @@ MARKS = ["\u0301", "\u0308", "\u20dd", "\u093f", "\u0e31", "\ufe0f", "\u200d", "
 ADDED = ["<|im_start|>", "<|im_end|>", "<image>", "<image><image>", "<s>", "</s>", "[WORD]", "<left>", "<right>", "Norm"]
 
 
+@functools.cache
 def corpus():
     """The same text every time, with every kind of character in it."""
     rng = random.Random(1)
@@ -115,6 +117,7 @@ def byte_level_tokenizer(pre_tokenizer, normalizer=None, **model):
     return train(tokenizer)
 
 
+@functools.cache
 def gpt2():
     return byte_level_tokenizer(pre_tokenizers.ByteLevel(add_prefix_space=False))
 
@@ -123,11 +126,18 @@ def gpt2_prefix_space():
     return byte_level_tokenizer(pre_tokenizers.ByteLevel(add_prefix_space=True))
 
 
+@functools.cache
 def llama3():
     tokenizer = byte_level_tokenizer(split_then_bytes(LLAMA3), ignore_merges=True)
     frame = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[
         (token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")])
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), frame])
+    return tokenizer
+
+
+def llama3_with(special_tokens):
+    tokenizer = Tokenizer.from_str(llama3().to_str())
+    tokenizer.add_special_tokens(special_tokens)
     return tokenizer
 
 
@@ -139,6 +149,7 @@ def qwen2():
     return byte_level_tokenizer(split_then_bytes(QWEN2), normalizers.NFC())
 
 
+@functools.cache
 def llama2():
     """Sentencepiece's conventions in a tokenizer.json: no pre-tokenizer, bytes for unknown characters."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))

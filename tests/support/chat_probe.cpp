@@ -18,14 +18,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+std::shared_ptr<const braid::Tokenizer> tokenizer_of(const Json& request) {
+  static std::map<std::string, std::shared_ptr<const braid::Tokenizer>> tokenizers;
+  auto& tokenizer = tokenizers[request["tokenizer"]];
+  if (!tokenizer) tokenizer = std::make_shared<const braid::Tokenizer>(braid::load_tokenizer(request["tokenizer"]));
+  return tokenizer;
+}
+
 Json answer_to_record(const Json& request) {
   const std::string bytes = request["record"].dump();
   const braid::Sample sample = {.key = "0001", .parts = {{"json", bytes}}};
   const braid::Conversation conversation = braid::read_conversation(sample, {}, {});
-  static std::map<std::string, std::shared_ptr<const braid::Tokenizer>> tokenizers;
-  auto& tokenizer = tokenizers[request["tokenizer"]];
-  if (!tokenizer) tokenizer = std::make_shared<const braid::Tokenizer>(braid::load_tokenizer(request["tokenizer"]));
-  const braid::SequenceMaker maker({.prompt_format = request["format"]}, tokenizer, std::nullopt, 1 << 20);
+  const braid::SequenceMaker maker({.prompt_format = request["format"]}, tokenizer_of(request), std::nullopt, 1 << 20);
   const std::vector<std::string> unused = maker.unused_fields(conversation);
   const braid::TokenSequence result = maker.encode(conversation);
   return {{"tokens", result.ids}, {"targets", result.targets}, {"unused", unused}};
@@ -35,11 +39,8 @@ Json answer(const Json& request) {
   if (request.contains("template"))
     return {
         {"text", braid::ChatTemplate(request["template"].get<std::string>(), "template").render(request["variables"])}};
-  static std::map<std::string, braid::Tokenizer> tokenizers;
-  const auto path = request["tokenizer"].get<std::string>();
-  const auto& tokenizer = tokenizers.try_emplace(path, braid::load_tokenizer(path)).first->second;
   if (request.contains("record")) return answer_to_record(request);
-  const braid::ChatEncoder encoder(tokenizer, request["format"], request.value("tags", ""));
+  const braid::ChatEncoder encoder(*tokenizer_of(request), request["format"], request.value("tags", ""));
   std::vector<braid::ChatTurn> turns;
   for (const Json& turn : request["turns"]) turns.push_back({turn[0], turn[1]});
   const braid::ChatTokens result = encoder.encode_with_targets(turns);

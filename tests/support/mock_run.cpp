@@ -1,19 +1,21 @@
-// A training run without a model, to test a run's output and how it stops. Started directly, it launches its ranks.
+// A training run without a model, to test a run's output and how it stops. Started directly, it becomes mock_launcher,
+// which starts it as ranks: those do not need libtorch.
 //   mock_run RANKS ITERATIONS MILLISECONDS [KIND [GRACE_S]]
 // KIND: obedient (ends after the iteration in which it is asked to), late (starts when it has been asked to end),
 // stubborn (never ends), failing (rank 1 fails when it is asked to end).
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "base/process.h"
-#include "cluster/local/local_launcher.h"
 #include "comm/control_line.h"
 #include "comm/world_spec.h"
 #include "log/run_log.h"
@@ -26,7 +28,7 @@ using namespace braid;
 constexpr int kLogInterval = 10;
 
 struct Options {
-  int ranks = 1, iterations = 1;
+  int iterations = 1;
   std::chrono::milliseconds iteration_time{};
   std::string kind = "obedient";
 };
@@ -105,17 +107,13 @@ int run_rank(const Options& options, const WorldSpec& spec) {
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
-  const Options options = {.ranks = std::atoi(argv[1]),
-                           .iterations = std::atoi(argv[2]),
+  const auto spec = world_spec_from(process_env());
+  if (!spec) {
+    execv((std::filesystem::path(own_executable()).parent_path() / "mock_launcher").c_str(), argv);
+    return 2;
+  }
+  const Options options = {.iterations = std::atoi(argv[2]),
                            .iteration_time = std::chrono::milliseconds(std::atoi(argv[3])),
                            .kind = argc > 4 ? argv[4] : "obedient"};
-  if (const auto spec = world_spec_from(process_env())) return run_rank(options, *spec);
-  std::vector<std::string> command(argv, argv + argc);
-  command[0] = own_executable();
-  return launch_local(
-      {.ranks = options.ranks,
-       .command = command,
-       .stop_grace = std::chrono::seconds(argc > 5 ? std::atoi(argv[5]) : 60),
-       .stop_messages = {.next = [](const auto& progress) { return progress ? "going on" : "starting"; },
-                         .saved = [] { return std::string("nothing was saved"); }}});
+  return run_rank(options, *spec);
 }

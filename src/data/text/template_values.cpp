@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
+#include <limits>
 #include <optional>
 
 #include "base/error.h"
@@ -359,11 +360,11 @@ TemplateValue apply_operator(TemplateState& state, const std::string& symbol, co
     return state.keep(std::move(joined));
   }
   if (symbol == "*" && left.string() && right.is<std::int64_t>()) {
+    const std::size_t size = left.string()->size(), most = std::numeric_limits<std::size_t>::max();
+    const auto count = static_cast<std::size_t>(std::max<std::int64_t>(*right.get<std::int64_t>(), 0));
+    state.bytes(size > 0 && count > most / size ? most : count * size);
     std::string repeated;
-    for (std::int64_t count = *right.get<std::int64_t>(); count > 0 && left.truth(); --count) {
-      state.bytes(left.string()->size());
-      repeated += *left.string();
-    }
+    for (std::size_t i = 0; i < count && size > 0; ++i) repeated += *left.string();
     return repeated;
   }
   refuse(symbol, left, right);
