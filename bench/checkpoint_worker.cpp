@@ -8,11 +8,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <fstream>
 #include <iostream>
-#include <string>
-#include <thread>
 
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"

@@ -6,11 +6,6 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <algorithm>
-#include <chrono>
-#include <functional>
-#include <numeric>
-
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"

@@ -4,9 +4,6 @@
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 
-#include <functional>
-#include <string>
-
 #include "base/error.h"
 #include "timing.h"
 #ifdef USE_CUDA

@@ -8,14 +8,6 @@
 
 #include <sys/resource.h>
 
-#include <cstdio>
-#include <cstring>
-#include <ctime>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <vector>
-
 #include "base/strings.h"
 #include "cluster/doctor/report.h"
 

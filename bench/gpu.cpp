@@ -5,8 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <torch/cuda.h>
 
-#include <functional>
-
 #include "comm/cpu_share.h"
 #include "kernels/measure.h"
 #include "language_step.h"

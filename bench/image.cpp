@@ -3,23 +3,18 @@
 // Prints a line of JSON per file: CPU milliseconds (the least of all rounds) and a checksum of the resized pixels.
 // `limit_ms` is the time of libjpeg alone, without our checks, copies and orientation; 0 for other formats. Without
 // files it resizes 1920 x 1280 pixels of noise.
-#include <cstdio>
-#include <cstdlib>
-#include <ctime>
-#include <fstream>
-#include <functional>
-#include <vector>
 
 // jpeglib.h needs <cstdio> before it.
 // clang-format off
 #include <jpeglib.h>
 // clang-format on
 
+#include "data/image/image.h"
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "data/image/decode.h"
-#include "data/image/image.h"
 
 namespace {
 

@@ -4,15 +4,6 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <algorithm>
-#include <cctype>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <set>
-#include <utility>
-#include <vector>
-
 #include "base/strings.h"
 
 namespace braid {

@@ -1,9 +1,6 @@
 // Where the time of a piece of work goes: GPU kernels recorded by Kineto, or without a GPU the operators of libtorch.
 #pragma once
 
-#include <functional>
-#include <string>
-
 namespace braid {
 
 // Runs `step`, which must have synchronized with the device when it returns, `steps` times in a row, and describes the

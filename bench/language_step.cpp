@@ -2,11 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "comm/cpu_share.h"
 #include "comm/world.h"

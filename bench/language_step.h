@@ -2,9 +2,6 @@
 // one on the CPU. One rank, bf16, random weights and tokens.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "models/configs.h"
 #include "nn/config.h"
 

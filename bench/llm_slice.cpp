@@ -8,11 +8,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <cstdio>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "language_step.h"

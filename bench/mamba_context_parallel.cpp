@@ -12,11 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <torch/cuda.h>
 
-#include <algorithm>
-#include <chrono>
-#include <functional>
-#include <initializer_list>
-
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"

@@ -3,13 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "base/strings.h"
 

@@ -5,11 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/strings.h"
 #include "comm/cpu_share.h"
 #include "cuda_graph.h"

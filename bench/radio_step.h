@@ -3,9 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <string>
-#include <vector>
-
 #include "comm/world.h"
 #include "kernel_table.h"
 #include "models/encoder.h"

@@ -4,12 +4,6 @@
 #include <ATen/DeviceAccelerator.h>
 #include <torch/cuda.h>
 
-#include <algorithm>
-#include <chrono>
-#include <functional>
-#include <optional>
-#include <vector>
-
 namespace braid {
 
 inline void synchronize(const at::Device& device) {

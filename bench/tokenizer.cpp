@@ -7,8 +7,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
-#include <cstdlib>
 #include <iostream>
 
 int main(int argc, char** argv) {

@@ -1,7 +1,5 @@
 #include "ops/attention.h"
 
-#include <cmath>
-
 #include "cases.h"
 #include "ops/has_kernel.h"
 

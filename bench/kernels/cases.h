@@ -3,10 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <functional>
-#include <string>
-#include <vector>
-
 namespace braid {
 
 struct KernelCase {

@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "cases.h"
 #include "comm/progress.h"
 #include "optim/sharded_adam.h"

@@ -4,21 +4,6 @@
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <limits>
-#include <map>
-#include <set>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-
-#include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
 

@@ -4,18 +4,6 @@
 //   void describe(Fields& f, GridConfig& c) { f.field("tp", c.tp, "tensor parallel size"); ... }
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <variant>
-#include <vector>
-
 #include "base/error.h"
 
 namespace braid {

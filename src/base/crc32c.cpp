@@ -1,8 +1,5 @@
 #include "base/crc32c.h"
 
-#include <array>
-#include <cstring>
-
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 

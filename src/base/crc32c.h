@@ -1,10 +1,6 @@
 // CRC-32C (Castagnoli), as in TFRecord, iSCSI and ext4. It detects every burst of damage up to 32 bits long.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 namespace braid {
 
 // To continue an earlier call, pass its result as `seed`.

@@ -1,9 +1,5 @@
 #include "base/error.h"
 
-#include <cerrno>
-#include <cstdint>
-#include <system_error>
-
 #include "base/strings.h"
 
 namespace braid {

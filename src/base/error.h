@@ -8,11 +8,7 @@
 
 #include <fmt/core.h>
 
-#include <cstdint>
 #include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace braid {
 

@@ -6,12 +6,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <string>
-#include <thread>
-
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"

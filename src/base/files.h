@@ -1,13 +1,6 @@
 // Small questions about files and paths, and reading files that fit into memory as a whole.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
-
 namespace braid {
 
 std::string first_line(const std::filesystem::path& path);  // empty when it cannot be read

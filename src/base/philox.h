@@ -2,10 +2,6 @@
 // drawn before or on which rank. So every layout of ranks sees the same numbers. Philox 4x32-10.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string_view>
-
 namespace braid {
 
 class RandomField {

@@ -7,14 +7,7 @@
 
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <filesystem>
-#include <random>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"

@@ -4,11 +4,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
-#include <optional>
-#include <string>
-#include <vector>
-
 namespace braid {
 
 // The path of the running program.

@@ -2,11 +2,6 @@
 // that IEEE 754 rounds exactly, and files that include this one are compiled without fused multiply-adds.
 #pragma once
 
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-
 #ifdef __CUDACC__
 #define BRAID_HOST_DEVICE __host__ __device__
 #else

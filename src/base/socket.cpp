@@ -9,14 +9,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <memory>
-#include <system_error>
-#include <thread>
-
-#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {

@@ -1,11 +1,6 @@
 // TCP sockets as values: descriptors that close themselves, host:port pairs, listen and connect with clear errors.
 #pragma once
 
-#include <chrono>
-#include <string>
-#include <string_view>
-#include <utility>
-
 #include "base/error.h"
 
 namespace braid {

@@ -2,13 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <iterator>
-#include <numeric>
-#include <system_error>
-
 #include "base/utf8.h"
 
 namespace braid {

@@ -1,12 +1,6 @@
 // Text: splitting, numbers, advice about misspelt words, and values formatted for people.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 namespace braid {
 
 std::vector<std::string> split(std::string_view text, char separator);

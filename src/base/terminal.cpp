@@ -6,10 +6,6 @@
 
 #include <sys/ioctl.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-
 namespace braid {
 namespace {
 

@@ -1,13 +1,6 @@
 // Output for terminals: lines wrapped to the width, and colour. Files and pipes get neither.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
-#include <functional>
-#include <mutex>
-#include <string>
-#include <string_view>
-
 namespace braid {
 
 int columns_of(int fd);     // 80 where it is unknown

@@ -2,11 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cstring>
-#include <system_error>
-
 namespace braid {
 namespace {
 

@@ -1,12 +1,6 @@
 // UTF-8 text: its characters, and text of any origin made valid or safe to print.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-
 namespace braid {
 
 bool is_utf8(std::string_view text);

@@ -1,7 +1,5 @@
 #include "base/worker_pool.h"
 
-#include <utility>
-
 namespace braid {
 
 WorkerPool::WorkerPool(int threads) {

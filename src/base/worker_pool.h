@@ -1,14 +1,6 @@
 // Threads that share the items of a list. Which thread gets which item never changes a result.
 #pragma once
 
-#include <condition_variable>
-#include <cstddef>
-#include <exception>
-#include <functional>
-#include <mutex>
-#include <thread>
-#include <vector>
-
 namespace braid {
 
 class WorkerPool {

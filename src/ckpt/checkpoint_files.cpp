@@ -6,15 +6,7 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
-#include <filesystem>
-#include <utility>
-
 #include "base/crc32c.h"
-#include "base/error.h"
 #include "base/strings.h"
 #include "formats/atomic_file.h"
 

@@ -3,18 +3,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "base/error.h"
 #include "base/socket.h"
 

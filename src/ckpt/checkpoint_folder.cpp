@@ -4,13 +4,6 @@
 
 #include <sys/stat.h>
 
-#include <cctype>
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <numeric>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/save_lock.h"

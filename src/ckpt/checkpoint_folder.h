@@ -9,13 +9,6 @@
 // partial folder and then call hand_in(); call publish() on one rank after all writers have handed in.
 #pragma once
 
-#include <cstdint>
-#include <ctime>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "ckpt/checkpoint_files.h"
 #include "formats/pickle.h"
 

@@ -4,27 +4,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
 #include <future>
-#include <limits>
-#include <set>
-#include <tuple>
-#include <utility>
 
-#include "base/error.h"
 #include "base/strings.h"
 #include "base/worker_pool.h"
-#include "ckpt/checkpoint_files.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/dist_checkpoint.h"
-#include "ckpt/dist_metadata.h"
 #include "ckpt/save_lock.h"
 #include "ckpt/tensor_io.h"
-#include "formats/torch_archive.h"
-#include "plan/param_spec.h"
 
 namespace braid {
 namespace {

@@ -1,13 +1,6 @@
 // Whole checkpoints: verifying that one is unchanged, comparing two, rewriting one.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "ckpt/dist_checkpoint.h"
 

@@ -9,20 +9,11 @@
 
 #include <sys/stat.h>
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <new>
-#include <set>
-#include <utility>
 
-#include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "ckpt/tensor_io.h"
-#include "formats/torch_archive.h"
-#include "plan/param_spec.h"
 
 namespace braid {
 namespace {

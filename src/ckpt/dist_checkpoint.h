@@ -3,18 +3,6 @@
 // DataError that names the file.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "ckpt/checkpoint_files.h"
 #include "ckpt/dist_metadata.h"
 #include "formats/torch_archive.h"

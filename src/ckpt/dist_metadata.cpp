@@ -1,14 +1,8 @@
 #include "ckpt/dist_metadata.h"
 
-#include <set>
-#include <tuple>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_files.h"
 #include "formats/pickle.h"
-#include "plan/param_spec.h"
 
 namespace braid {
 namespace {

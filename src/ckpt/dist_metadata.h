@@ -1,12 +1,6 @@
 // The index of a distributed checkpoint, torch's `.metadata`: tensors, their chunks, and where each chunk is stored.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/error.h"
 #include "formats/safetensors.h"
 #include "plan/param_spec.h"

@@ -4,17 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <exception>
-#include <functional>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "formats/pickle.h"
 
 namespace braid {

@@ -8,11 +8,6 @@
 
 #include <sys/stat.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <ctime>
-#include <utility>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/process.h"

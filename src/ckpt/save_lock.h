@@ -7,16 +7,6 @@
 // A live holder that was considered dead finds out before its next save.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
-#include <cstdint>
-#include <functional>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
-
 namespace braid {
 
 // The Slurm job of a run, if any.

@@ -4,10 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include <cstring>
-#include <set>
-
-#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {

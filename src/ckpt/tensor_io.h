@@ -4,11 +4,6 @@
 // serves loading, exporting and the check that a file matches the model before anything is read from it.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "formats/safetensors.h"
 #include "plan/param_spec.h"
 

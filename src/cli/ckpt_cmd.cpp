@@ -2,14 +2,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <ctime>
-#include <filesystem>
-#include <map>
-#include <memory>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"

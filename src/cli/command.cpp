@@ -7,13 +7,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
-
-#include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"

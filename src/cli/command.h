@@ -1,14 +1,6 @@
 // The commands of a program as data: their options, help and what they do.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "base/error.h"
 
 namespace braid {

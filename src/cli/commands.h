@@ -1,8 +1,6 @@
 // The commands of braid and of braid-tensors, each declared by the file that runs it.
 #pragma once
 
-#include <string>
-
 #include "cli/command.h"
 
 namespace braid {

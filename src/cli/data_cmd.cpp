@@ -4,15 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <memory>
-#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"

@@ -3,13 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <limits>
-#include <memory>
-#include <set>
-#include <string>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"

@@ -2,15 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <numeric>
-#include <utility>
-
-#include "base/config.h"
 #include "base/strings.h"
-#include "cluster/megatron/megatron_flags.h"
 #include "data/text/tokenizer.h"
 #include "run/recipe.h"
 

@@ -1,13 +1,6 @@
 // Converts command lines for Megatron-LM into recipes.
 #pragma once
 
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "base/config.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/megatron/megatron_flags.h"

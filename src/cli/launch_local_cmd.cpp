@@ -1,11 +1,5 @@
 // braid run, launch local, forward and plan calibrate: start ranks on this machine, of a recipe, of a torchrun command,
 // of any program, of a stored model, or to measure collectives.
-#include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <memory>
-#include <numeric>
-#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"

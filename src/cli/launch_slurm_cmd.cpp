@@ -4,14 +4,6 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <system_error>
-
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"

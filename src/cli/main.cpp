@@ -2,12 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <string_view>
-
 #include "base/process.h"
 #include "cli/commands.h"
 

@@ -1,12 +1,6 @@
 // braid model: describes the models that can be trained, without building one.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <map>
-#include <memory>
-#include <optional>
-
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/start.h"

@@ -1,12 +1,6 @@
 // braid plan: shows the layout, schedule, communication and memory of a recipe, without running it.
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <set>
-
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/plan_options.h"

@@ -1,9 +1,6 @@
 // What the commands of braid plan share: on which machine a recipe is planned, and which sizes its steps have.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "cli/command.h"
 #include "predict/memory.h"
 #include "predict/simulate.h"

@@ -3,11 +3,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <optional>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "cli/commands.h"

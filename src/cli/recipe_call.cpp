@@ -3,12 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <optional>
-#include <utility>
-
 #include "base/config.h"
 #include "base/error.h"
 #include "base/strings.h"

@@ -2,14 +2,6 @@
 // from Slurm.
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <thread>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"

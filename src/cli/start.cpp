@@ -2,14 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
-
 #include "base/files.h"
 #include "base/strings.h"
-#include "comm/run_as_rank.h"
 #include "predict/memory.h"
-#include "run/resume/checkpoint_config.h"
 #include "run/start_checks.h"
 
 namespace braid {

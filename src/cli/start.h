@@ -2,11 +2,6 @@
 // before any rank starts, then starts its ranks, or finds that it is one of them.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/world_spec.h"

@@ -2,9 +2,6 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <cstdio>
-#include <cstdlib>
-
 #include "cli/commands.h"
 #include "comm/backend_factory.h"
 

@@ -3,14 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-
 #include "base/files.h"
 #include "base/strings.h"
 #include "base/terminal.h"

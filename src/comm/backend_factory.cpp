@@ -4,9 +4,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <cstdlib>
-#include <set>
-
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"

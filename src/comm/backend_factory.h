@@ -3,12 +3,6 @@
 
 #include <c10/util/intrusive_ptr.h>
 
-#include <chrono>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
 namespace c10 {
 struct Event;
 }

@@ -4,12 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include <memory>
-#include <numeric>
-#include <utility>
-
 #include "base/error.h"
-#include "tensor/autograd.h"
 
 namespace braid {
 namespace {

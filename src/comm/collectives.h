@@ -9,10 +9,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <memory>
-#include <vector>
-
 #include "comm/group.h"
 #include "tensor/autograd.h"
 

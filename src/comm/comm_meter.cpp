@@ -3,9 +3,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <algorithm>
-#include <utility>
-
 #include "comm/backend_factory.h"
 #include "comm/progress.h"
 

@@ -6,17 +6,6 @@
 #include <c10/core/Event.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "comm/comm_times.h"
 
 namespace c10d {

@@ -1,7 +1,5 @@
 #include "comm/comm_times.h"
 
-#include <algorithm>
-
 namespace braid {
 
 void CoveredTime::add(TimePoint begin, TimePoint end) {

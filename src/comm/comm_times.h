@@ -1,13 +1,7 @@
 // Times and sizes of a rank's communication, after it has happened. No libtorch here.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <compare>
-#include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
 
 namespace braid {
 

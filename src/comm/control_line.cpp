@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <vector>
-
 #include "base/strings.h"
 
 namespace braid {

@@ -2,12 +2,6 @@
 // begin with a control character, and the launcher removes them. Only ranks of Launcher::Local write them.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <variant>
-
 namespace braid {
 
 // How far the run has come, for the launcher's progress bar.

@@ -3,17 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <sched.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <optional>
-#include <sstream>
-#include <string>
-#include <thread>
-#include <utility>
-
 #include "base/files.h"
 #include "base/strings.h"
 

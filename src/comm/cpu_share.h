@@ -2,9 +2,6 @@
 // so ranks compare what they may use, and each takes its share.
 #pragma once
 
-#include <string>
-#include <vector>
-
 namespace braid {
 
 // The CPUs that a rank may use.

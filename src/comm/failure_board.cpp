@@ -6,10 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include <atomic>
 #include <list>
-#include <mutex>
-#include <thread>
 
 #include "base/strings.h"
 
@@ -221,6 +218,9 @@ constexpr milliseconds kEndWait{1500};
 // How long the loss of a peer may take to be noticed, after a collective broke because of it.
 constexpr milliseconds kConsequenceWait{3000};
 constexpr milliseconds kSendTimeout{1000};
+// How long the connection of a process that has ended may stay open: its last messages may still be on their way through
+// a busy kernel, and a child process may have inherited the connection.
+constexpr milliseconds kLastMessages{3000};
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
@@ -235,6 +235,11 @@ struct RankRecord {
   RankStatus status;
   Clock::time_point last_heard = Clock::now();
   bool joined = false, finished = false;
+};
+
+struct AwaitedEnd {
+  ProcessEnd end;
+  Clock::time_point since;
 };
 
 }  // namespace
@@ -289,23 +294,25 @@ class FailureBoard::Impl {
 
   void serve() {
     for (bool last_round = false; !last_round;) {
-      last_round = stopping_;
-      wait_for_events(last_round ? milliseconds(0) : kTick / 2);
+      const bool stopping = stopping_;
+      wait_for_events(stopping && awaited_ends_.empty() ? milliseconds(0) : kTick / 2);
       const auto since_last_round = Clock::now() - std::exchange(round_, Clock::now());
       if (since_last_round > kNotRunning) {
         for (RankRecord& record : ranks_) record.last_heard += since_last_round;
         if (first_join_) *first_join_ += since_last_round;
       }
-      // Exit reports are collected before the sockets are read and judged after, so a rank's last message is seen
-      // first.
-      const std::vector<ProcessEnd> ends = [&] {
+      {
         const std::lock_guard lock(mutex_);
-        return std::exchange(ends_, {});
-      }();
+        for (ProcessEnd& end : std::exchange(ends_, {})) awaited_ends_.push_back({std::move(end), round_});
+      }
       for (Connection& connection : connections_)
-        if (connection.readable || !ends.empty() || last_round) receive(connection);
+        if (connection.readable || !awaited_ends_.empty() || stopping) receive(connection);
       connections_.remove_if([](const Connection& c) { return !c.socket.is_open(); });
-      judge_ends(ends);
+      while (!awaited_ends_.empty() && has_said_all(awaited_ends_.front())) {
+        judge_end(awaited_ends_.front().end);
+        awaited_ends_.pop_front();
+      }
+      last_round = stopping && awaited_ends_.empty();
       if (const auto suspicion = suspicions_.due(Clock::now(), last_round))
         declare(ranks_[suspicion->rank].who, suspicion->op, suspicion->message);
       if (Clock::now() - last_tick_ < kTick) continue;
@@ -378,14 +385,18 @@ class FailureBoard::Impl {
     broadcast(Hosts{hosts});
   }
 
-  void judge_ends(const std::vector<ProcessEnd>& ends) {
-    for (const ProcessEnd& end : ends) {
-      const RankRecord& record = ranks_[end.rank];
-      const bool too_early = record.joined && !record.finished;
-      if (end.failed || too_early)
-        judge_failure(end.rank, last_seen(record), end.how + (end.failed ? "" : " before the run was over"),
-                      end.consequence, suspicions_.lost_at(end.rank).value_or(round_));
-    }
+  // The report of an end may arrive before the rank's last messages, but its connection ends after them.
+  bool has_said_all(const AwaitedEnd& awaited) const {
+    const bool connected = std::ranges::find(connections_, awaited.end.rank, &Connection::rank) != connections_.end();
+    return !connected || ranks_[awaited.end.rank].finished || round_ - awaited.since > kLastMessages;
+  }
+
+  void judge_end(const ProcessEnd& end) {
+    const RankRecord& record = ranks_[end.rank];
+    const bool too_early = record.joined && !record.finished;
+    if (end.failed || too_early)
+      judge_failure(end.rank, last_seen(record), end.how + (end.failed ? "" : " before the run was over"),
+                    end.consequence, suspicions_.lost_at(end.rank).value_or(round_));
   }
 
   // A rank's failure at `time` is the root cause, unless a peer's failure probably caused it.
@@ -482,6 +493,7 @@ class FailureBoard::Impl {
   std::list<Connection> connections_;
   Suspicions suspicions_;
   std::vector<RankRecord> ranks_;
+  std::deque<AwaitedEnd> awaited_ends_;  // of processes, in their order
   MeetingRecords reported_;  // of each meeting the latest, whichever rank reported it
   std::optional<Clock::time_point> first_join_;
   Clock::time_point last_tick_ = Clock::now(), round_ = Clock::now();  // one timestamp for all events of a round

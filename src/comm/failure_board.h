@@ -11,18 +11,6 @@
 
 #include <signal.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "base/socket.h"
 #include "comm/progress.h"
 

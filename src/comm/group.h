@@ -9,12 +9,6 @@
 
 #include <c10/util/intrusive_ptr.h>
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace at {
 class Tensor;
 }

@@ -5,8 +5,6 @@
 #include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "comm/backend_factory.h"
 #include "comm/store.h"

@@ -2,11 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <exception>
-#include <string_view>
-#include <utility>
-
 #include "base/strings.h"
 
 namespace braid {

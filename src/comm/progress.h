@@ -2,19 +2,6 @@
 // the failure monitor takes snapshots from its own thread.
 #pragma once
 
-#include <array>
-#include <chrono>
-#include <cstdint>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace braid {
 
 // A short record of what a rank has communicated in a meeting, which the failure board compares with its peers': NCCL

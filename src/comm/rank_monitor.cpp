@@ -6,16 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <condition_variable>
 #include <csignal>
-#include <mutex>
-#include <optional>
-#include <string_view>
-#include <thread>
-#include <type_traits>
 
 #include "base/process.h"
 #include "base/strings.h"

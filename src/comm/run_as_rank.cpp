@@ -8,16 +8,7 @@
 #include <torch/cuda.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <mutex>
-#include <optional>
-
 #include "base/process.h"
-#include "base/socket.h"
 #include "base/strings.h"
 #include "comm/backend_factory.h"
 #include "comm/cpu_share.h"

@@ -1,11 +1,6 @@
 // The life of one rank process: rendezvous, run, and report failures.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 #include "base/error.h"
 #include "comm/world_spec.h"

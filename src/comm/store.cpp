@@ -4,10 +4,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <future>
-#include <system_error>
-#include <thread>
 
-#include "base/error.h"
 #include "comm/world_spec.h"
 
 namespace braid {

@@ -1,12 +1,6 @@
 // The key-value store of the rendezvous (c10d's TCPStore).
 #pragma once
 
-#include <chrono>
-#include <exception>
-#include <memory>
-#include <optional>
-#include <string>
-
 #include "base/socket.h"
 
 namespace c10d {

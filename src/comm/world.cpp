@@ -8,13 +8,8 @@
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <algorithm>
-#include <functional>
-#include <numeric>
-
 #include "base/error.h"
 #include "base/strings.h"
-#include "comm/backend_factory.h"
 #include "comm/comm_meter.h"
 #include "comm/store.h"
 #include "plan/channels.h"

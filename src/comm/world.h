@@ -3,12 +3,6 @@
 
 #include <c10/core/Device.h>
 
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "comm/backend_factory.h"
 #include "comm/group.h"
 #include "comm/progress.h"

@@ -6,16 +6,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <set>
-#include <stdexcept>
-#include <string_view>
-#include <thread>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {

@@ -2,13 +2,6 @@
 // those of Braid's local launcher; and where the others find this host.
 #pragma once
 
-#include <chrono>
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/socket.h"
 
 namespace braid {

@@ -4,12 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {

@@ -3,12 +3,6 @@
 
 #include <sys/types.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-
 #include "base/socket.h"
 
 namespace braid {

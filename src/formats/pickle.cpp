@@ -1,11 +1,5 @@
 #include "formats/pickle.h"
 
-#include <array>
-#include <bit>
-#include <cmath>
-#include <limits>
-#include <unordered_map>
-
 #include "base/error.h"
 #include "base/utf8.h"
 

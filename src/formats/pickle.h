@@ -3,16 +3,6 @@
 // are errors.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <variant>
-#include <vector>
-
 namespace braid {
 
 struct PickleNode;

@@ -1,10 +1,3 @@
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cctype>
-#include <type_traits>
-#include <unordered_map>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -6,14 +6,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <cstring>
-#include <filesystem>
-#include <functional>
-#include <set>
-#include <utility>
-
-#include "base/error.h"
-#include "base/socket.h"
 #include "base/strings.h"
 
 namespace braid {

@@ -2,17 +2,6 @@
 // The reader does not trust files: any defect is a ConfigError that names it.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "formats/atomic_file.h"
 
 namespace braid {

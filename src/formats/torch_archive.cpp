@@ -2,10 +2,6 @@
 
 #include <caffe2/serialize/inline_container.h>
 
-#include <exception>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {

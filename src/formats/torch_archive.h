@@ -1,15 +1,6 @@
 // The archives of torch.save: uncompressed zip files with a pickle and the bytes of its tensors' storages.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "formats/pickle.h"
 #include "formats/safetensors.h"
 

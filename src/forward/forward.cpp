@@ -8,18 +8,11 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
-#include <memory>
-#include <optional>
-#include <utility>
-
-#include "base/error.h"
 #include "comm/world.h"
 #include "data/batches/batch.h"
 #include "mimo/executor.h"
 #include "mimo/mimo_model.h"
 #include "models/decoder.h"
-#include "nn/parallel.h"
 #include "ops/cross_entropy.h"
 #include "plan/pipeline.h"
 #include "plan/schedule.h"

@@ -4,11 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "models/encoder.h"
 #include "nn/config.h"
 #include "nn/parameters.h"

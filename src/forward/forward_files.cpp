@@ -4,14 +4,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <optional>
-#include <set>
-#include <span>
-
 #include "base/strings.h"
 #include "ckpt/tensor_io.h"
 #include "comm/world.h"

@@ -9,8 +9,6 @@
 // transformers' modules.
 #pragma once
 
-#include <string>
-
 #include "plan/topology.h"
 
 namespace braid {

@@ -2,8 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cmath>
-
 #include "base/strings.h"
 
 namespace braid {

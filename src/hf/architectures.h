@@ -4,9 +4,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <string>
-#include <vector>
-
 #include "ckpt/tensor_io.h"
 #include "models/configs.h"
 

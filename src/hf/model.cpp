@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "ckpt/tensor_io.h"
 #include "hf/architectures.h"
 
 namespace braid {

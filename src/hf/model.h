@@ -3,12 +3,6 @@
 // into each other bit for bit.
 #pragma once
 
-#include <functional>
-#include <map>
-#include <string>
-#include <variant>
-#include <vector>
-
 #include "ckpt/tensor_io.h"
 #include "models/configs.h"
 

@@ -4,11 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <cmath>
-#include <ctime>
-#include <fstream>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "plan/topology.h"
 

@@ -1,14 +1,6 @@
 // What the log says: time per phase and module, Megatron's iteration line, memory, the summary at the end, metrics.
 #pragma once
 
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "comm/comm_times.h"
 #include "log/log_files.h"
 #include "log/step_clock.h"

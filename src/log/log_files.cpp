@@ -5,17 +5,9 @@
 
 #include <sys/file.h>
 
-#include <bit>
-#include <cerrno>
 #include <concepts>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <utility>
 
 #include "base/crc32c.h"
-#include "base/error.h"
-#include "base/socket.h"
 #include "base/strings.h"
 
 namespace braid {

@@ -2,11 +2,6 @@
 // has the text.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/socket.h"
 
 namespace braid {

@@ -6,11 +6,6 @@
 #include <c10/core/Event.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <set>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "comm/progress.h"
 #include "log/run_log.h"

@@ -3,11 +3,6 @@
 
 #include <c10/core/Device.h>
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-
 #include "log/iteration_log.h"
 #include "log/step_clock.h"
 

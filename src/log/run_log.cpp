@@ -3,16 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <utility>
-
 #include "base/strings.h"
-#include "comm/control_line.h"
-#include "log/log_files.h"
-#include "log/trace.h"
 
 namespace braid {
 namespace {

@@ -6,13 +6,6 @@
 // and add_memory().
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 #include "comm/control_line.h"
 #include "log/iteration_log.h"

@@ -1,8 +1,5 @@
 #include "log/step_clock.h"
 
-#include <numeric>
-#include <utility>
-
 #include "base/error.h"
 
 namespace braid {

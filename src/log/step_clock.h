@@ -2,20 +2,6 @@
 // for the outer one (a bridge wait inside forward is not forward), so the phases add up to the iteration.
 #pragma once
 
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <initializer_list>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "log/trace.h"
 
 namespace braid {

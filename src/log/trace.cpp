@@ -3,15 +3,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <mutex>
-#include <numeric>
-#include <span>
-#include <utility>
-
 #include "base/error.h"
 #include "formats/atomic_file.h"
 #include "log/log_files.h"

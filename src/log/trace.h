@@ -10,17 +10,7 @@
 // during a run does not distort a file, and files of several ranks align as well as the clocks of their hosts.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <concepts>
-#include <cstdint>
-#include <initializer_list>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <variant>
-#include <vector>
 
 #include "comm/comm_times.h"
 

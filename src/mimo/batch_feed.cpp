@@ -5,19 +5,8 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-#include <exception>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "comm/world.h"
-#include "data/batches/batch.h"
-#include "ops/cross_entropy.h"
-#include "plan/pipeline.h"
-#include "tensor/copies.h"
 
 namespace braid {
 namespace {
@@ -428,11 +417,11 @@ class BatchFeed::Impl {
   const Topology& topology_;
   const int modules_, microbatches_;
   const std::int64_t samples_;
-  std::vector<int> encoders_;                                                // module indices
-  int language_ = 0;                                                         // module index
+  std::vector<int> encoders_;                                              // module indices
+  int language_ = 0;                                                       // module index
   std::unique_ptr<ReadAhead<LanguageBatch>> language_reader_;              // on leaders
   std::vector<std::unique_ptr<ReadAhead<EncoderBatch>>> encoder_readers_;  // by module, on leaders
-  std::optional<Step> next_;                                                 // once started
+  std::optional<Step> next_;                                               // once started
   StepBatches batches_;
   std::vector<LanePosition> positions_;
 };

@@ -11,10 +11,6 @@
 // values could not be read; text that contains one loses its labels.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <vector>
-
 #include "comm/group.h"
 #include "data/batches/batch.h"
 #include "mimo/mimo_model.h"

@@ -5,9 +5,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
-
-#include "base/error.h"
 #include "comm/world.h"
 
 namespace braid {

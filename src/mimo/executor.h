@@ -5,11 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <deque>
-#include <map>
-#include <memory>
-#include <vector>
-
 #include "comm/group.h"
 #include "plan/channels.h"
 #include "plan/schedule.h"

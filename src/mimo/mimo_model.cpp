@@ -2,16 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <iterator>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "comm/world.h"
-#include "models/providers.h"
 #include "nn/moe.h"
-#include "plan/op.h"
-#include "tensor/copies.h"
 
 namespace braid {
 

@@ -1,10 +1,6 @@
 // A multimodal model on one rank: the stages of its modules that run here, and how embeddings are merged into its text.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "models/decoder.h"
 #include "models/encoder.h"
 #include "ops/rows.h"

@@ -3,17 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <numeric>
-#include <optional>
-#include <utility>
-
-#include "base/error.h"
 #include "comm/collectives.h"
 #include "comm/world.h"
 #include "nn/moe.h"
-#include "ops/cross_entropy.h"
-#include "plan/pipeline.h"
-#include "tensor/copies.h"
 
 namespace braid {
 namespace {

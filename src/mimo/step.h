@@ -5,11 +5,6 @@
 // ranks; they replace the embeddings of the encoder's tokens. Gradients are sent back the same way.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <span>
-#include <vector>
-
 #include "mimo/batch_feed.h"
 #include "mimo/executor.h"
 #include "mimo/mimo_model.h"

@@ -1,10 +1,6 @@
 #include "models/configs.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/strings.h"
-#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

@@ -9,12 +9,6 @@
 //   std::vector<Problem> validate(const Config& config, const LayoutSizes& layout, const std::string& where);
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "base/config.h"
 #include "nn/config.h"
 #include "plan/param_spec.h"

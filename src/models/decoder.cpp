@@ -2,14 +2,9 @@
 
 #include <ATen/TensorOperators.h>
 
-#include <limits>
-
-#include "base/error.h"
 #include "nn/mamba2.h"
 #include "nn/moe.h"
 #include "nn/self_attention.h"
-#include "ops/activation.h"
-#include "ops/norm.h"
 #include "ops/quantize.h"
 
 namespace braid {

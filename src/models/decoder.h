@@ -8,11 +8,6 @@
 // at each sequence, and a gated (SwiGLU) MLP.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "models/providers.h"
 #include "nn/config.h"
 #include "nn/layer.h"

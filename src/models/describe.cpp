@@ -3,11 +3,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <initializer_list>
-#include <map>
-#include <optional>
-
 #include "base/strings.h"
 
 namespace braid {

@@ -2,11 +2,6 @@
 // libtorch here.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "models/providers.h"
 
 namespace braid {

@@ -7,13 +7,8 @@
 #include <ATen/ops/promote_types.h>
 #include <ATen/ops/tensor.h>
 
-#include <algorithm>
-
-#include "base/error.h"
 #include "nn/layer.h"
 #include "nn/self_attention.h"
-#include "ops/activation.h"
-#include "ops/norm.h"
 #include "ops/packed_sequences.h"
 
 namespace braid {

@@ -13,12 +13,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "models/providers.h"
 #include "nn/config.h"
 #include "nn/linear.h"

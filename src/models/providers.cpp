@@ -2,13 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
-#include <type_traits>
-
-#include "base/error.h"
 #include "base/strings.h"
-#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

@@ -1,12 +1,6 @@
 // Whole models that a user can name: a language model and the encoders that feed it, as data. No libtorch here.
 #pragma once
 
-#include <array>
-#include <string>
-#include <string_view>
-#include <variant>
-#include <vector>
-
 #include "models/configs.h"
 
 namespace braid {

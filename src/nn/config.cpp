@@ -1,7 +1,5 @@
 #include "nn/config.h"
 
-#include <utility>
-
 #include "base/error.h"
 
 namespace braid {

@@ -1,10 +1,6 @@
 // Choices of how layers compute, which recipes make.
 #pragma once
 
-#include <array>
-#include <string>
-#include <vector>
-
 namespace braid {
 
 // Which activations backward computes again instead of keeping them.

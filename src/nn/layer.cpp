@@ -3,9 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ops/norm.h"
-#include "tensor/autograd.h"
-
 namespace braid {
 
 void Residual::add(Branch branch) {

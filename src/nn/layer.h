@@ -3,11 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include "ops/norm.h"
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"

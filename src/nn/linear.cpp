@@ -4,10 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <utility>
-#include <vector>
-
 #include "base/error.h"
 #include "ops/experts_fp8.h"
 #include "ops/linear.h"

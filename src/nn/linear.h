@@ -1,8 +1,6 @@
 // Linear maps split over tp, and the vocabulary split the same way. Weights are this rank's shards.
 #pragma once
 
-#include <string>
-
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 #include "ops/activation.h"

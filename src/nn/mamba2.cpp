@@ -4,9 +4,7 @@
 #include <ATen/ops/cat.h>
 
 #include "base/error.h"
-#include "nn/layer.h"
 #include "ops/mamba.h"
-#include "ops/norm.h"
 
 namespace braid {
 namespace {

@@ -12,15 +12,9 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <numeric>
-
 #include "base/error.h"
 #include "base/philox.h"
-#include "nn/layer.h"
-#include "ops/activation.h"
 #include "ops/experts_fp8.h"
-#include "ops/moe.h"
-#include "tensor/autograd.h"
 
 namespace braid {
 namespace {

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <vector>
-
 #include "comm/collectives.h"
 #include "nn/config.h"
 #include "nn/layer.h"

@@ -10,8 +10,6 @@
 // requires one.
 #pragma once
 
-#include <string>
-
 #include "comm/group.h"
 #include "nn/config.h"
 #include "tensor/autograd.h"

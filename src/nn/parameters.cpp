@@ -4,11 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <future>
-#include <span>
 
 #include "base/error.h"
 #include "base/philox.h"

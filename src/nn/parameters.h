@@ -3,15 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "plan/param_spec.h"
 #include "tensor/weight.h"
 

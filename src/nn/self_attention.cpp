@@ -2,11 +2,8 @@
 
 #include <ATen/ops/cat.h>
 
-#include <cmath>
-
 #include "base/error.h"
 #include "ops/attention.h"
-#include "ops/packed_sequences.h"
 
 namespace braid {
 namespace {

@@ -3,15 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
-#include <algorithm>
-#include <bit>
-#include <cstdint>
-#include <limits>
-
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "ops/has_kernel.h"
-#include "tensor/autograd.h"
 
 // The rows of a matrix are (query head of the group, token) pairs. So the query heads that share a key head form one
 // matrix product, and keys are never repeated: [c, n, Hq, D] <-> [c * Hkv, Hq / Hkv * n, D] for c sequences of n

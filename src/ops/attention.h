@@ -1,9 +1,5 @@
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstddef>
-
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"
 

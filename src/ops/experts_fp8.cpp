@@ -4,11 +4,7 @@
 #include <ATen/ops/_scaled_grouped_mm.h>
 #include <ATen/ops/empty_like.h>
 
-#include <algorithm>
-#include <optional>
-
 #include "base/error.h"
-#include "kernels/moe.h"
 #include "ops/has_kernel.h"
 
 namespace braid {

@@ -8,13 +8,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <algorithm>
-#include <atomic>
-#include <initializer_list>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 #include "base/error.h"
 #include "kernels/tensor.h"
 

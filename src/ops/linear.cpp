@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "kernels/cublas_product.h"
-#include "kernels/rows.h"
 #include "ops/has_kernel.h"
 
 namespace braid {

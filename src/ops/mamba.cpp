@@ -2,10 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <memory>
-#include <optional>
-
 #include "base/error.h"
 #include "kernels/mamba.h"
 #include "ops/has_kernel.h"

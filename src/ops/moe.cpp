@@ -12,14 +12,10 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "base/error.h"
 #include "kernels/moe.h"
 #include "ops/has_kernel.h"
 #include "ops/linear.h"
-#include "tensor/autograd.h"
 
 namespace braid {
 namespace {

@@ -2,13 +2,6 @@
 // E experts, k chosen per token, T tokens, R = T * k rows that go to experts.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <utility>
-#include <vector>
-
 #include "tensor/autograd.h"
 #include "tensor/copies.h"
 #include "tensor/weight.h"

@@ -4,8 +4,6 @@
 
 #include <ATen/TensorOperators.h>
 
-#include <utility>
-
 #include "tensor/autograd.h"
 
 namespace braid {

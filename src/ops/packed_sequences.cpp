@@ -6,10 +6,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-
 #include "base/error.h"
 #include "kernels/rows.h"
 #include "ops/has_kernel.h"

@@ -4,9 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <vector>
-
 namespace braid {
 
 inline constexpr std::int64_t kScanChunk = 128;

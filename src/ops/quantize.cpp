@@ -8,7 +8,6 @@
 #include <ATen/ops/where.h>
 
 #include "base/error.h"
-#include "kernels/moe.h"
 #include "ops/has_kernel.h"
 
 namespace braid {

@@ -3,9 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <vector>
-
 #include "kernels/moe.h"
 
 namespace braid {

@@ -1,8 +1,6 @@
 // Rows that are looked up by number.
 #pragma once
 
-#include <cstdint>
-
 #include "tensor/autograd.h"
 #include "tensor/weight.h"
 

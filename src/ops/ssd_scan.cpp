@@ -2,13 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <limits>
-
 #include "base/error.h"
 #include "kernels/mamba.h"
 #include "ops/has_kernel.h"
-#include "tensor/autograd.h"
 
 // Each sequence gets a whole number of chunks; the last one is padded with slots where x = B = C = s = 0, which have no
 // effect. c chunks of l slots; g groups of r heads, h = g * r. Inside a block of chunks, per-head tensors are [c, g, r,

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <limits>
-
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"
 

@@ -1,7 +1,5 @@
 #include <ATen/ops/from_blob.h>
 
-#include <cmath>
-
 #include "kernels/adam.h"
 #include "ops/has_kernel.h"
 #include "optim/sharded_adam.h"

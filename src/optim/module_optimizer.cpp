@@ -3,12 +3,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <cmath>
-#include <iterator>
-#include <map>
-#include <string_view>
-
 #include "comm/world.h"
 
 namespace braid {

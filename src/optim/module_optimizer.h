@@ -8,12 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "optim/sharded_adam.h"
 
 namespace braid {

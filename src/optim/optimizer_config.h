@@ -1,13 +1,6 @@
 // What a recipe says of the optimizer: its settings, the loss scale, and the schedule of rates.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "base/config.h"
 
 namespace braid {

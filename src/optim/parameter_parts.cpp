@@ -1,10 +1,5 @@
 #include "optim/parameter_parts.h"
 
-#include <algorithm>
-#include <iterator>
-#include <numeric>
-#include <utility>
-
 namespace braid {
 namespace {
 

@@ -2,10 +2,6 @@
 // paper: its collectives and its memory, counted from the declarations of parameters. No libtorch here.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
 #include "optim/optimizer_config.h"
 #include "plan/param_spec.h"
 #include "plan/topology.h"

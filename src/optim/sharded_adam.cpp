@@ -13,11 +13,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <limits>
-#include <memory>
-#include <utility>
-
-#include "base/error.h"
 #include "ops/has_kernel.h"
 
 namespace braid {

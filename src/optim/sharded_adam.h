@@ -5,9 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <vector>
-
 #include "comm/group.h"
 #include "nn/parameters.h"
 #include "optim/parameter_parts.h"

@@ -3,12 +3,6 @@
 // (runs, plans). Styles and scripts are files of this folder, which are part of the program.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 namespace braid {
 
 extern const std::string_view kStyleCss;   // every page

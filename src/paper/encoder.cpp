@@ -1,6 +1,4 @@
 // A stage of an encoder, and its projector, on paper.
-#include <algorithm>
-#include <utility>
 
 #include "models/configs.h"
 #include "models/providers.h"

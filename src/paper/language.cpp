@@ -1,7 +1,4 @@
 // A stage of a language model on paper: a function for each kind of layer, which mirrors its code.
-#include <algorithm>
-#include <cmath>
-#include <utility>
 
 #include "paper/layers.h"
 #include "paper/stage.h"

@@ -2,10 +2,6 @@
 // measurement of a stage's memory. No libtorch here.
 #pragma once
 
-#include <algorithm>
-#include <optional>
-#include <utility>
-
 #include "paper/mixers.h"
 #include "paper/stage.h"
 

@@ -2,12 +2,6 @@
 // experts and back, experts in fp8. No libtorch here.
 #pragma once
 
-#include <bit>
-#include <memory>
-#include <numeric>
-#include <optional>
-#include <vector>
-
 #include "paper/ops.h"
 
 namespace braid {

@@ -3,12 +3,6 @@
 // tables of sequences, gradients of vectors. paper/mixers.h has those that mix tokens. No libtorch here.
 #pragma once
 
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include "paper/stage.h"
 #include "paper/tape.h"
 

@@ -19,8 +19,6 @@
 // it sends. Everything else is exact on each rank.
 #pragma once
 
-#include <vector>
-
 #include "models/providers.h"
 #include "nn/config.h"
 #include "paper/work.h"

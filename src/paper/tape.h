@@ -3,13 +3,6 @@
 // until nothing refers to it any more, as that of a real one. No libtorch here.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include "paper/work.h"
 
 namespace braid {

@@ -2,10 +2,6 @@
 // what they communicate. No libtorch here.
 #pragma once
 
-#include <array>
-#include <string>
-#include <vector>
-
 #include "base/strings.h"
 #include "plan/topology.h"
 

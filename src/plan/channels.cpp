@@ -1,10 +1,5 @@
 #include "plan/channels.h"
 
-#include <algorithm>
-#include <map>
-
-#include "base/error.h"
-
 namespace braid {
 namespace {
 

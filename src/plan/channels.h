@@ -8,8 +8,6 @@
 #pragma once
 
 #include <compare>
-#include <string>
-#include <vector>
 
 #include "plan/op.h"
 

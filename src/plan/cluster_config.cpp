@@ -1,6 +1,5 @@
 #include "plan/cluster_config.h"
 
-#include <array>
 #include <regex>
 
 #include "base/strings.h"

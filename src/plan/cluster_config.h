@@ -1,12 +1,6 @@
 // What a run requests of a Slurm cluster; options of `braid launch slurm` take precedence over it.
 #pragma once
 
-#include <chrono>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/config.h"
 
 namespace braid {

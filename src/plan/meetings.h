@@ -1,11 +1,6 @@
 // Where ranks wait for each other in a schedule: which ranks take part in an op, and how many of them have arrived.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <numeric>
-#include <vector>
-
 #include "plan/op.h"
 
 namespace braid {

@@ -1,6 +1,5 @@
 #include "plan/op.h"
 
-#include "base/error.h"
 #include "base/strings.h"
 
 namespace braid {

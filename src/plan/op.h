@@ -1,9 +1,6 @@
 // The operations of a schedule, and what a schedule depends on besides the topology.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "plan/pipeline.h"
 
 namespace braid {

@@ -1,7 +1,5 @@
 #include "plan/param_spec.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "plan/topology.h"
 

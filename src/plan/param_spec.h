@@ -2,11 +2,6 @@
 // Initialisation, loading, gradient reduction, checkpoints and memory tables all read this declaration.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 namespace braid {
 
 struct Module;

@@ -1,9 +1,5 @@
 #include "plan/pipeline.h"
 
-#include <algorithm>
-
-#include "base/error.h"
-
 namespace braid {
 namespace {
 

@@ -6,9 +6,6 @@
 // module.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "plan/topology.h"
 
 namespace braid {

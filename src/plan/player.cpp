@@ -1,10 +1,5 @@
 #include "plan/player.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "plan/channels.h"
 #include "plan/meetings.h"

@@ -13,10 +13,6 @@
 //   whichever operations share a device.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "plan/schedule.h"
 
 namespace braid {

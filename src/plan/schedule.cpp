@@ -1,11 +1,5 @@
 #include "plan/schedule.h"
 
-#include <algorithm>
-#include <deque>
-#include <map>
-#include <set>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "plan/meetings.h"
 

@@ -6,9 +6,6 @@
 // and take turns: the encoders' forwards, the language model, the encoders' backwards.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "plan/op.h"
 
 namespace braid {

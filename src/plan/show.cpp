@@ -3,11 +3,6 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <map>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "plan/channels.h"
 

@@ -1,9 +1,6 @@
 // A topology as tables and as JSON, and a schedule as a drawing.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "plan/player.h"
 #include "plan/topology.h"
 

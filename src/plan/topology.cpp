@@ -1,11 +1,6 @@
 #include "plan/topology.h"
 
-#include <algorithm>
-#include <limits>
-
-#include "base/error.h"
 #include "base/strings.h"
-#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

@@ -2,11 +2,6 @@
 // the same on every rank, printable, testable without processes.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "plan/topology_config.h"
 
 namespace braid {

@@ -2,11 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <iterator>
-#include <numeric>
-#include <utility>
-
 #include "base/strings.h"
 
 namespace braid {

@@ -1,11 +1,6 @@
 // The topology as a recipe writes it, and the problems that keep it from running a workload.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 
 namespace braid {

@@ -2,12 +2,6 @@
 // about unused ranks would not help.
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <iterator>
-#include <numeric>
-#include <set>
-#include <utility>
-
 #include "base/strings.h"
 #include "plan/topology_config.h"
 

@@ -1,9 +1,4 @@
 // Checks a schedule: the lists are checked here, plan/player.h finds deadlocks.
-#include <algorithm>
-#include <array>
-#include <map>
-#include <tuple>
-#include <utility>
 
 #include "base/error.h"
 #include "plan/channels.h"

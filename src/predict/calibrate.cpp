@@ -3,19 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <ctime>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <memory>
-#include <numeric>
-#include <random>
-
-#include "base/error.h"
 #include "comm/comm_meter.h"
 #include "comm/control_line.h"
 #include "comm/run_as_rank.h"

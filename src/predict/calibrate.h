@@ -2,11 +2,6 @@
 // training calls them; fits the parameters of a hardware profile to the measurements. No libtorch here.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "base/terminal.h"
 #include "predict/hardware.h"
 

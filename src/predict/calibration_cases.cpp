@@ -2,15 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <cmath>
-#include <iterator>
-#include <memory>
-#include <numeric>
-#include <sstream>
-
-#include "base/error.h"
-#include "base/strings.h"
 #include "comm/group.h"
 #include "comm/progress.h"
 #include "comm/store.h"
@@ -27,7 +18,6 @@
 #include "ops/ssd_scan.h"
 #include "optim/sharded_adam.h"
 #include "paper/stage.h"
-#include "paper/work.h"
 
 namespace braid {
 namespace {

@@ -3,10 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "paper/work.h"
 
 namespace braid {

@@ -2,18 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <limits>
-#include <map>
-#include <sstream>
-
-#include "base/config.h"
-#include "base/error.h"
-#include "base/strings.h"
-#include "plan/topology_config.h"
-
 namespace braid {
 namespace {
 

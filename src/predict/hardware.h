@@ -1,11 +1,6 @@
 // The speeds and sizes of a machine, measured by `braid plan calibrate`, or taken from a datasheet. No libtorch here.
 #pragma once
 
-#include <array>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "paper/work.h"
 
 namespace braid {

@@ -3,14 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <functional>
-#include <limits>
-
-#include "base/error.h"
 #include "base/strings.h"
-#include "models/providers.h"
-#include "plan/topology_config.h"
 #include "predict/hardware.h"
 #include "predict/step_draws.h"
 

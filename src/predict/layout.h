@@ -3,10 +3,6 @@
 // here.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "nn/config.h"
 #include "run/recipe.h"
 

@@ -7,17 +7,6 @@
 // all layouts. No libtorch here.
 #pragma once
 
-#include <algorithm>
-#include <functional>
-#include <iterator>
-#include <limits>
-#include <map>
-#include <mutex>
-#include <numeric>
-#include <optional>
-#include <tuple>
-#include <vector>
-
 #include "base/strings.h"
 #include "optim/parameter_parts.h"
 #include "paper/stage.h"

@@ -2,18 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <functional>
-#include <map>
-#include <numeric>
-#include <utility>
-
-#include "base/error.h"
-#include "base/strings.h"
-#include "optim/parameter_parts.h"
 #include "plan/channels.h"
-#include "plan/pipeline.h"
-#include "plan/schedule.h"
 #include "predict/hardware.h"
 #include "predict/step_draws.h"
 

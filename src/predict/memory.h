@@ -3,11 +3,6 @@
 // fit the memory of their GPUs or of their host, and finds changes of a recipe that would lower it. No libtorch here.
 #pragma once
 
-#include <array>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "plan/pipeline.h"
 #include "run/step_sizes.h"

@@ -1,13 +1,5 @@
 #include "predict/op_time.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <tuple>
-
-#include "base/error.h"
-#include "base/strings.h"
-
 namespace braid {
 namespace {
 

@@ -5,11 +5,6 @@
 // GPUs of a group; an all-to-all consists of sends and receives that all run at once. No libtorch here.
 #pragma once
 
-#include <array>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "log/iteration_log.h"
 #include "paper/stage.h"
 #include "paper/work.h"

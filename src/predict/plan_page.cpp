@@ -4,16 +4,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <tuple>
-
-#include "base/error.h"
-#include "base/strings.h"
 #include "pages/page.h"
-#include "predict/memory.h"
 
 namespace braid {
 namespace {

@@ -4,8 +4,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <string>
-
 #include "predict/memory.h"
 #include "predict/search.h"
 

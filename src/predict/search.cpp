@@ -1,15 +1,5 @@
 #include "predict/search.h"
 
-#include <algorithm>
-#include <atomic>
-#include <functional>
-#include <iterator>
-#include <limits>
-#include <optional>
-#include <thread>
-#include <tuple>
-
-#include "base/worker_pool.h"
 #include "predict/layout_bound.h"
 #include "predict/memory.h"
 

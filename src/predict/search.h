@@ -4,10 +4,6 @@
 // memory, then by the number of GPUs, then by the order of the enumeration. No libtorch here.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "base/terminal.h"
 #include "predict/layout.h"
 #include "predict/simulate.h"

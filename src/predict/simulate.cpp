@@ -2,17 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <map>
-#include <numeric>
-#include <utility>
-
-#include "base/error.h"
-#include "base/strings.h"
-#include "data/batches/sample_sizes.h"
-#include "paper/stage.h"
 #include "run/data_source.h"
 
 namespace braid {

@@ -3,10 +3,6 @@
 // that do the same. No libtorch here.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "log/iteration_log.h"
 #include "plan/player.h"
 #include "predict/hardware.h"

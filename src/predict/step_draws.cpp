@@ -4,23 +4,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <numeric>
-
-#include "base/error.h"
-#include "base/philox.h"
-#include "base/strings.h"
-#include "data/batches/sample_sizes.h"
 #include "data/inspect/reports.h"
-#include "models/providers.h"
-#include "plan/param_spec.h"
-#include "plan/schedule.h"
 #include "run/data_source.h"
 
 namespace braid {

@@ -5,11 +5,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "data/batches/sample_sizes.h"
 #include "data/samples/lane_set.h"
 #include "models/providers.h"

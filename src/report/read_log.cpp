@@ -3,15 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
-#include <cmath>
-#include <ctime>
-#include <fstream>
-#include <iterator>
-#include <limits>
-#include <set>
-#include <sstream>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "cluster/doctor/log_source.h"

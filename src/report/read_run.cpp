@@ -1,12 +1,6 @@
 // Finds the files of runs by their names, and reads them.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <set>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"

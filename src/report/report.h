@@ -3,13 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "log/log_files.h"
 
 namespace braid {

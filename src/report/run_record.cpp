@@ -2,12 +2,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <set>
-#include <utility>
-
 #include "base/strings.h"
 #include "pages/page.h"
 #include "report/report.h"

@@ -1,10 +1,6 @@
 // How a run reads its data set, and its batches from the data set or from mock samples. No libtorch here.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <set>
-
 #include "data/samples/lane_set.h"
 #include "log/iteration_log.h"
 #include "run/recipe.h"

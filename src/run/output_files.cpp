@@ -4,15 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "base/files.h"
-#include "base/socket.h"
 #include "base/strings.h"
-#include "data/shards/data_set.h"
 #include "formats/atomic_file.h"
-#include "run/resume/checkpoint_config.h"
 
 namespace braid {
 namespace {

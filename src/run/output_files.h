@@ -1,11 +1,6 @@
 // What a run or a command writes, checked before the work begins. No libtorch here.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "run/recipe.h"
 
 namespace braid {

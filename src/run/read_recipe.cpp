@@ -1,9 +1,6 @@
 // Reads a recipe from a file and the command line. Its problems are reported where the user finds their cause.
 #include <fmt/format.h>
 
-#include <cctype>
-#include <iterator>
-
 #include "base/config.h"
 #include "base/strings.h"
 #include "models/providers.h"

@@ -2,13 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-#include <numeric>
-
 #include "base/strings.h"
-#include "models/providers.h"
-#include "nn/config.h"
-#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

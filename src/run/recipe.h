@@ -1,10 +1,6 @@
 // A run as one value: the contents of a YAML file, with every default filled in.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "comm/run_as_rank.h"
 #include "data/batches/sample_sizes.h"
 #include "data/samples/data_config.h"

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/files.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "run/resume/common_state.h"

@@ -1,11 +1,6 @@
 // Checks before any rank starts. `where` of a problem is a recipe key, or several separated by spaces. No libtorch.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "run/data_source.h"
 
 namespace braid {

@@ -1,13 +1,6 @@
 #include "run/step_sizes.h"
 
-#include <cmath>
-#include <iterator>
-#include <utility>
-
-#include "base/strings.h"
-#include "models/providers.h"
 #include "plan/channels.h"
-#include "train/stop_request.h"
 
 namespace braid {
 namespace {

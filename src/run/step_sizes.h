@@ -1,9 +1,6 @@
 // The sizes of a step's microbatches, and what a rank computes and communicates with them. No libtorch.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "comm/progress.h"
 #include "optim/optimizer_config.h"
 #include "optim/parameter_parts.h"
@@ -12,7 +9,6 @@
 #include "plan/pipeline.h"
 #include "plan/schedule.h"
 #include "run/recipe.h"
-#include "run/step_sizes.h"
 
 namespace braid {
 

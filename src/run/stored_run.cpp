@@ -5,15 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
-#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/checkpoint_tools.h"
 #include "ckpt/save_lock.h"
-#include "ckpt/tensor_io.h"
-#include "models/providers.h"
 #include "nn/parameters.h"
-#include "plan/param_spec.h"
 #include "run/resume/checkpoint.h"
 
 namespace braid {

@@ -1,15 +1,6 @@
 // What a checkpoint stores about the run that saved it; its keys, with or without that. No libtorch.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/dist_checkpoint.h"
 #include "hf/model.h"

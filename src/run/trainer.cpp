@@ -2,12 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <cmath>
-#include <cstdio>
-#include <limits>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/tensor_io.h"
 #include "comm/comm_meter.h"
@@ -15,7 +9,6 @@
 #include "data/batches/batch.h"
 #include "data/batches/mock_data.h"
 #include "log/profiling.h"
-#include "log/trace.h"
 #include "ops/attention.h"
 #include "paper/stage.h"
 #include "plan/op.h"

@@ -1,11 +1,6 @@
 // The training loop of a run, and evaluation: during training, and of a checkpoint alone.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "ckpt/save_lock.h"
 #include "data/inspect/reports.h"
 #include "log/iteration_log.h"

@@ -3,8 +3,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace braid {

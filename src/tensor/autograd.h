@@ -7,11 +7,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include <functional>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 namespace braid {
 
 using Tensors = std::vector<at::Tensor>;

@@ -4,8 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
-#include <optional>
-
 namespace braid {
 
 // A copy in host memory.

@@ -3,10 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-#include <memory>
-#include <utility>
-
 namespace braid {
 
 // Backward may add a parameter's gradient directly to such a sum: this needs no tensor of the parameter's size and

@@ -6,7 +6,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <chrono>
 #include <future>
 
 #include "base/error.h"

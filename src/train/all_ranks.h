@@ -1,12 +1,6 @@
 // Collective calls over all ranks, outside of a step.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "comm/group.h"
 
 namespace braid {

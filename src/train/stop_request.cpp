@@ -2,11 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <tuple>
-
 #include "base/process.h"
 
 namespace braid {

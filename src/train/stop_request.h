@@ -5,13 +5,6 @@
 
 #include <signal.h>
 
-#include <array>
-#include <chrono>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 
 namespace braid {

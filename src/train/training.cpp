@@ -4,22 +4,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <iterator>
-#include <set>
-#include <tuple>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "comm/comm_meter.h"
 #include "comm/world.h"
 #include "ops/attention.h"
-#include "plan/channels.h"
-#include "plan/schedule.h"
-#include "tensor/copies.h"
 #include "train/all_ranks.h"
 
 namespace braid {

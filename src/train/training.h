@@ -1,13 +1,6 @@
 // Training steps of a multimodal model: schedule, gradients, one update over all modules.
 #pragma once
 
-#include <atomic>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "log/step_clock.h"
 #include "mimo/batch_feed.h"
 #include "mimo/mimo_model.h"

@@ -3,10 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
-#include <limits>
-
 namespace braid {
 namespace {
 

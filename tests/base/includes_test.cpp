@@ -1,22 +1,10 @@
 // Files include what they use and not every file sees, themselves or through a header of Braid. Two compilers do not
-// find the same omissions: clang's precompiled header declares all of libtorch, and the headers of each standard library
-// include different others. This check reads text, so that it covers all files in a second. It knows names, not types: what a file does
-// with a type that is only declared is found by `CXX=g++ ./dev build`.
+// find the same omissions: clang's precompiled header declares all of libtorch, and the headers of each standard
+// library include different others. This check reads text, so that it covers all files in a second. It knows names, not
+// types: what a file does with a type that is only declared is found by `CXX=g++ ./dev build`.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
-
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <set>
-#include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace {
 
@@ -236,8 +224,7 @@ TEST(Includes, OmissionsAreFound) {
               ::testing::ElementsAre("src/a/x.cpp: at::NoGradGuard needs <ATen/core/grad_mode.h>"));
   EXPECT_THAT(check("#include <fmt/format.h>\nfmt::join(x, y)"),
               ::testing::ElementsAre("src/a/x.cpp: fmt::join needs <fmt/ranges.h>"));
-  EXPECT_THAT(check("std::list x;", "#include <queue>"),
-              ::testing::ElementsAre("src/a/x.cpp: std::list needs <list>"));
+  EXPECT_THAT(check("std::list x;", "#include <queue>"), ::testing::ElementsAre("src/a/x.cpp: std::list needs <list>"));
   EXPECT_THAT(check("R\"(\" std::regex)\" 'x' std::list(x)", "#include <list>"), ::testing::IsEmpty());
 }
 

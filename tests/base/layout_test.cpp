@@ -2,11 +2,7 @@
 // files that exist.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <regex>
-#include <set>
 
 namespace {
 

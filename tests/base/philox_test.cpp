@@ -4,10 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <functional>
-#include <vector>
-
 #include "base/random_values.h"
 
 namespace braid {

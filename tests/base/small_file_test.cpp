@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "support/errors.h"

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
-
 namespace braid {
 namespace {
 

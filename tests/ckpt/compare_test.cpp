@@ -2,13 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <set>
-#include <span>
-#include <string_view>
-
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
 #include "formats/torch_archive.h"

@@ -8,13 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <random>
-
 #include "base/error.h"
 #include "ckpt/tensor_io.h"
 #include "formats/torch_archive.h"

@@ -5,9 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <ctime>
-
 #include "formats/pickle.h"
 #include "support/errors.h"
 

@@ -6,9 +6,6 @@
 
 #include <sys/stat.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "base/error.h"
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"

@@ -9,12 +9,6 @@
 
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <thread>
-
 #include "base/process.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"

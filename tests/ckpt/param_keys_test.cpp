@@ -1,10 +1,6 @@
 // The keys, and the positions in them, under which a shard of a parameter is stored.
 #include <gmock/gmock.h>
 
-#include <map>
-#include <random>
-#include <set>
-
 #include "run/resume/stored_sets.h"
 
 namespace braid {

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "base/error.h"
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"

@@ -9,13 +9,6 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <functional>
-#include <random>
-#include <thread>
-
 #include "base/error.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"

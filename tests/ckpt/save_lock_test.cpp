@@ -11,12 +11,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <atomic>
-#include <filesystem>
-#include <functional>
-#include <optional>
-#include <thread>
-
 #include "ckpt/checkpoint_folder.h"
 #include "support/errors.h"
 #include "support/programs.h"

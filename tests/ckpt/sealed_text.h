@@ -3,10 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <span>
-#include <string>
-#include <string_view>
-
 #include "base/crc32c.h"
 
 namespace braid::testing {

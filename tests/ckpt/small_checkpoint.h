@@ -3,10 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <map>
-#include <string>
-#include <vector>
-
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/dist_metadata.h"

@@ -2,9 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
 #include "formats/atomic_file.h"

@@ -1,10 +1,6 @@
 // Shared by tests of the program: how to call it, and a recipe that trains in a moment.
 #pragma once
 
-#include <map>
-#include <string>
-#include <vector>
-
 #include "support/programs.h"
 
 namespace braid {

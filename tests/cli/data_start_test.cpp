@@ -4,10 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-
 #include "base/strings.h"
 #include "cli/cli_support.h"
 #include "data/shards/tar_files.h"

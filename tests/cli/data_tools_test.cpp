@@ -4,13 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <sstream>
-
 #include "cli/cli_support.h"
 #include "data/shards/tar_files.h"
 

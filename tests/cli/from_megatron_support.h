@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
 #include "cli/cli_support.h"
 #include "cli/from_megatron.h"
 #include "cli/start.h"

@@ -6,12 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
-#include <set>
-
 #include "base/strings.h"
 #include "data/draw/data_set.h"
 #include "support/operation_counter.h"

@@ -4,10 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cstdint>
-#include <filesystem>
-
 #include "cli/cli_support.h"
 
 namespace braid {

@@ -4,13 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <random>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "cli/cli_support.h"

@@ -4,11 +4,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <map>
-
 #include "cli/cli_support.h"
 #include "support/programs.h"
 

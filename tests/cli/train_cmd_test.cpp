@@ -5,9 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <csignal>
-#include <filesystem>
 #include <regex>
-#include <set>
 
 #include "base/socket.h"
 #include "base/strings.h"

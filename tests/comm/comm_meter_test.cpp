@@ -7,8 +7,6 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <thread>
-
 #include "support/ranks.h"
 
 namespace braid {

@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <sched.h>
 
-#include <numeric>
-#include <thread>
-
 namespace braid {
 namespace {
 

@@ -9,10 +9,7 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <atomic>
 #include <future>
-#include <thread>
 
 #include "base/socket.h"
 #include "support/programs.h"
@@ -116,6 +113,28 @@ TEST(FailureBoard, AQuickEndAfterAGoodbyeIsNoFailure) {
     std::this_thread::sleep_for(1ms);
     board.finish();
     ASSERT_FALSE(board.root_cause()) << board.root_cause()->line;
+  }
+}
+
+// On a busy machine the report of an end can overtake the rank's last messages on their way through the kernel.
+TEST(FailureBoard, TheEndOfAProcessIsJudgedAfterItsLastMessages) {
+  for (const bool fails : {false, true}) {
+    BoardOptions options = for_ranks(1);
+    options.ends_follow = true;
+    FailureBoard board(options, [](const RootCause&) {});
+    Fd rank = connect_tcp({"127.0.0.1", board.port()}, 1s);
+    send_some(rank, encode(hello_of(0, 1)), 1s);
+    std::this_thread::sleep_for(100ms);
+    board.process_ended({0, fmt::format("exited with code {}", fails ? 1 : 0), fails});
+    auto finished = std::async(std::launch::async, [&] { board.finish(); });
+    std::this_thread::sleep_for(300ms);
+    send_some(rank, encode(fails ? BoardMessage(Fail{"iteration 3", "out of memory"}) : BoardMessage(Bye{})), 1s);
+    rank = Fd();
+    finished.get();
+    if (fails)
+      EXPECT_THAT(board.root_cause().value().line, HasSubstr("failed in iteration 3: out of memory"));
+    else
+      EXPECT_FALSE(board.root_cause());
   }
 }
 

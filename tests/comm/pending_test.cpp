@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <mutex>
-
 #include "base/error.h"
 #include "comm/collectives.h"
 #include "comm/failure_board.h"

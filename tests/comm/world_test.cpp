@@ -7,13 +7,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <future>
-#include <numeric>
-#include <set>
-#include <sstream>
-#include <thread>
 
 #include "comm/backend_factory.h"
 #include "comm/progress.h"

@@ -4,9 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <numeric>
-
 #include "support/errors.h"
 #include "support/programs.h"
 

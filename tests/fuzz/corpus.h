@@ -3,11 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <utility>
-
 namespace braid::testing {
 
 // How many files of a corpus were accepted, and how many there are. `root` is the repository.

@@ -1,6 +1,3 @@
-#include <cstddef>
-#include <cstdint>
-
 #include "fuzz/targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -2,9 +2,6 @@
 // DataError or ConfigError, or what was read has the properties checked here. Any other exception is a bug.
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include "base/error.h"
 #include "data/shards/lane.h"
 #include "data/shards/shard.h"

@@ -2,8 +2,6 @@
 // what it read can be written and read again unchanged. Any other exception and any sanitizer report is a bug.
 #pragma once
 
-#include <string_view>
-
 #include "base/error.h"
 #include "ckpt/checkpoint_files.h"
 #include "ckpt/dist_metadata.h"

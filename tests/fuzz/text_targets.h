@@ -4,9 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <optional>
-#include <string_view>
-
 #include "base/error.h"
 #include "base/utf8.h"
 #include "data/text/chat.h"

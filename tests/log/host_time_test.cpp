@@ -2,8 +2,6 @@
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "comm/progress.h"
 #include "log/profiling.h"
 

@@ -4,7 +4,6 @@
 
 #include <sys/stat.h>
 
-#include <limits>
 #include <stdexcept>
 
 #include "base/strings.h"

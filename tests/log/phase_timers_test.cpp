@@ -1,9 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <utility>
-
 #include "log/step_clock.h"
 
 namespace braid {

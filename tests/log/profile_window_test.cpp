@@ -3,10 +3,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
-#include <fstream>
-#include <set>
-
 #include "log/profiling.h"
 #include "log/run_log.h"
 #include "support/programs.h"

@@ -7,11 +7,7 @@
 
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <limits>
-#include <map>
 
 #include "base/strings.h"
 #include "comm/control_line.h"

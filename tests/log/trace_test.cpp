@@ -7,11 +7,6 @@
 
 #include <sys/resource.h>
 
-#include <chrono>
-#include <filesystem>
-#include <map>
-#include <thread>
-
 #include "base/error.h"
 #include "support/programs.h"
 

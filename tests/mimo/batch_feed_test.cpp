@@ -7,12 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <functional>
-#include <limits>
-#include <map>
-#include <mutex>
-
 #include "comm/world.h"
 #include "support/errors.h"
 #include "support/grid_sizes.h"

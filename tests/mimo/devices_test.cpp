@@ -3,9 +3,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "mimo/step.h"

@@ -3,12 +3,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <set>
-
 #include "base/error.h"
 #include "comm/world.h"
 #include "data/batches/mock_data.h"

@@ -7,9 +7,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
 #include "forward/forward.h"
 #include "ops/cross_entropy.h"
 #include "support/layout.h"

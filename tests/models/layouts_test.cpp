@@ -4,9 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <string>
-
 #include "comm/collectives.h"
 #include "models/forward_check.h"
 #include "models/small_models.h"

@@ -3,9 +3,6 @@
 
 #include <c10/core/Allocator.h>
 
-#include <algorithm>
-#include <memory>
-
 namespace braid::testing {
 
 // Counts the bytes of this thread's tensors that were allocated and not freed during its life.

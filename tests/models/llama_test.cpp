@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
-#include <cmath>
-
 #include "comm/collectives.h"
 #include "models/decoder.h"
 #include "models/forward_check.h"

@@ -6,9 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
-
 #include "base/error.h"
 #include "models/encoder.h"
 #include "models/forward_check.h"

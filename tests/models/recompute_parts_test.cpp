@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "models/decoder.h"
 #include "models/encoder.h"
 #include "models/forward_check.h"

@@ -2,8 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "models/describe.h"
 #include "nn/parameters.h"
 #include "support/layout.h"

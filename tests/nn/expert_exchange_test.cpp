@@ -2,8 +2,6 @@
 // that expert; the oracle computes every rank's rows from the counts of all ranks.
 #include <ATen/ATen.h>
 
-#include <utility>
-
 #include "nn/moe.h"
 #include "ops/gradients.h"
 #include "support/expert_rows.h"

@@ -4,13 +4,6 @@
 
 #include <ATen/ATen.h>
 
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
-
 #include "nn/layer.h"
 #include "nn/parameters.h"
 #include "ops/gradients.h"

@@ -4,8 +4,6 @@
 
 #include <ATen/ATen.h>
 
-#include <mutex>
-
 #include "nn/unused_result.h"
 #include "ops/activation.h"
 #include "ops/gradients.h"

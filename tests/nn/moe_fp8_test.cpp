@@ -4,9 +4,6 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 
-#include <mutex>
-#include <set>
-
 #include "nn/moe.h"
 #include "nn/unused_result.h"
 #include "ops/gradients.h"

@@ -6,13 +6,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <mutex>
-#include <numeric>
-#include <set>
-
 #include "nn/layer.h"
 #include "nn/layer_check.h"
 #include "nn/recomputed.h"

@@ -1,7 +1,5 @@
 #include <ATen/ATen.h>
 
-#include <memory>
-
 #include "nn/recomputed.h"
 #include "ops/gradients.h"
 

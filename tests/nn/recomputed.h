@@ -1,8 +1,6 @@
 // A layer of one tensor that backward runs again.
 #pragma once
 
-#include <functional>
-
 #include "nn/layer.h"
 
 namespace braid::testing {

@@ -4,10 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <set>
-#include <string>
-
 #include "nn/layer.h"
 #include "nn/parameters.h"
 #include "ops/gradients.h"

@@ -3,9 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 
-#include <algorithm>
-#include <limits>
-
 #include "ops/gradients.h"
 #ifdef BRAID_CUDNN
 #include <cuda_runtime_api.h>

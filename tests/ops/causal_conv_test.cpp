@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "ops/gradients.h"
 #include "ops/mamba.h"
 

@@ -3,9 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <limits>
-#include <numeric>
-
 #include "base/error.h"
 #include "ops/gradients.h"
 #include "support/ranks.h"

@@ -2,7 +2,6 @@
 // same, bit by bit.
 #include <fmt/format.h>
 
-#include <limits>
 #include <stdexcept>
 
 #include "ops/activation.h"

@@ -8,16 +8,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <functional>
-#include <limits>
-#include <string>
-#include <type_traits>
-#include <vector>
-
 #include "comm/cpu_share.h"
 
 namespace braid::testing {

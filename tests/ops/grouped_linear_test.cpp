@@ -1,6 +1,4 @@
 // The products of experts with their rows. The oracle is a loop of plain products, one per expert.
-#include <limits>
-#include <numeric>
 #include <stdexcept>
 
 #include "ops/gradients.h"

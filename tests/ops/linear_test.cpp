@@ -1,6 +1,5 @@
 #include "ops/linear.h"
 
-#include <limits>
 #include <stdexcept>
 
 #include "ops/gradients.h"

@@ -2,9 +2,6 @@
 // host.
 #include "ops/moe.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "ops/gradients.h"
 
 namespace braid {

@@ -1,6 +1,5 @@
 // Operators on no rows, as on an encoder rank whose samples have no images: gradients of parameters are zeros that were
 // written. On a GPU, every test of an operator starts with free memory full of NaN.
-#include <map>
 
 #include "ops/gradients.h"
 #include "ops/linear.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <limits>
-
 #include "ops/gradients.h"
 
 namespace braid::testing {

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "ops/gradients.h"
 #include "ops/linear.h"
 

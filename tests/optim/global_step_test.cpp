@@ -3,9 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
-
 #include "comm/world.h"
 #include "optim/module_optimizer.h"
 #include "optim/toy_problem.h"

@@ -5,10 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-#include <mutex>
-#include <tuple>
-
 #include "optim/toy_problem.h"
 #include "support/layout.h"
 #include "support/relative_error.h"

@@ -5,9 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
-
 #include "comm/progress.h"
 #include "ops/gradients.h"
 

@@ -5,11 +5,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <cmath>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "comm/group.h"
 #include "nn/parameters.h"
 #include "optim/module_optimizer.h"

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "comm/progress.h"
 #include "models/decoder.h"
 #include "models/encoder.h"

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "plan/pipeline.h"
 #include "support/grid_sizes.h"
 

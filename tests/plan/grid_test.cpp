@@ -2,9 +2,6 @@
 // compares random shapes with it.
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <numeric>
-#include <random>
 #include <stdexcept>
 
 #include "plan/topology.h"

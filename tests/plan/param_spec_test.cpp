@@ -5,9 +5,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <functional>
-#include <random>
-
 #include "base/error.h"
 
 namespace braid {

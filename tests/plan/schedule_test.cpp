@@ -6,9 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <optional>
-
 #include "base/error.h"
 #include "plan/player.h"
 #include "plan/show.h"

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-
 namespace braid {
 namespace {
 

@@ -5,11 +5,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <map>
-#include <numeric>
-#include <random>
-
 namespace braid {
 namespace {
 

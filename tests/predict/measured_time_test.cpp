@@ -1,8 +1,6 @@
 // Steps of real runs on one H200, with the stored profile.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "predict/simulate.h"
 #include "predict/step_draws.h"
 

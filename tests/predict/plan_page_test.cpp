@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-
 #include "predict/memory.h"
 #include "support/plan_example.h"
 

@@ -5,9 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <limits>
-
 #include "predict/layout.h"
 #include "predict/layout_bound.h"
 #include "predict/memory.h"

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "predict/layout.h"

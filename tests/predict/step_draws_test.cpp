@@ -5,9 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-#include <sstream>
-
 #include "data/batches/mock_data.h"
 #include "ops/cross_entropy.h"
 #include "plan/pipeline.h"

@@ -10,11 +10,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <thread>
-
 #include "comm/run_as_rank.h"
 #include "comm/world.h"
 #include "plan/topology.h"

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include <iostream>
-#include <map>
 
 #include "base/error.h"
 #include "data/samples/token_sequence.h"

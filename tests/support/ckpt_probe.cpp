@@ -7,12 +7,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <deque>
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/dist_checkpoint.h"

@@ -2,10 +2,7 @@
 // path.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <iostream>
-#include <string>
-#include <vector>
 
 #include "base/strings.h"
 #include "log/log_files.h"

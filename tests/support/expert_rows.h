@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <numeric>
-
 #include "ops/moe.h"
 
 namespace braid::testing {

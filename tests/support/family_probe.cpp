@@ -12,10 +12,6 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "ckpt/tensor_io.h"
 #include "comm/world.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "plan/topology.h"
 
 namespace braid::testing {

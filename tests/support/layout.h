@@ -5,9 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <ostream>
-#include <string>
-#include <type_traits>
-#include <vector>
 
 #include "nn/parallel.h"
 #include "plan/param_spec.h"

@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <string>
-#include <vector>
 
 #include "base/strings.h"
 #include "optim/optimizer_config.h"

@@ -2,10 +2,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <fstream>
-#include <iterator>
-#include <string>
-
 #include "ckpt/dist_metadata.h"
 
 namespace {

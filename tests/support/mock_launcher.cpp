@@ -1,10 +1,5 @@
 // Starts the ranks of mock_run, which see its command line: mock_launcher RANKS ITERATIONS MILLISECONDS [KIND
 // [GRACE_S]]
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <vector>
 
 #include "base/process.h"
 #include "cluster/local/local_launcher.h"

@@ -7,14 +7,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <thread>
-
 #include "base/process.h"
 #include "comm/control_line.h"
 #include "comm/world_spec.h"

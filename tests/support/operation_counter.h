@@ -6,10 +6,7 @@
 
 #include <sys/mman.h>
 
-#include <filesystem>
-#include <map>
 #include <stdexcept>
-#include <string>
 
 #include "support/file_operations.h"
 #include "support/programs.h"

@@ -3,9 +3,6 @@
 
 #include <ATen/record_function.h>
 
-#include <functional>
-#include <memory>
-
 namespace braid::testing {
 
 // As long as it exists; there may be one at a time in a thread.

@@ -1,6 +1,4 @@
 // page_probe plan FILE: writes the page of example_plan(), for tests in a browser.
-#include <fstream>
-#include <string_view>
 
 #include "predict/plan_page.h"
 #include "support/plan_example.h"

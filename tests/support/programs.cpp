@@ -6,10 +6,6 @@
 #include <sys/wait.h>
 
 #include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/process.h"
 #include "cluster/local/rank_process.h"

@@ -1,10 +1,6 @@
 // Programs that tests start: where they are, and their results.
 #pragma once
 
-#include <map>
-#include <string>
-#include <vector>
-
 namespace braid::testing {
 
 std::string built_program(const std::string& name);  // another program of this test's build

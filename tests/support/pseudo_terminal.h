@@ -7,9 +7,7 @@
 
 #include <sys/ioctl.h>
 
-#include <array>
 #include <stdexcept>
-#include <string>
 
 namespace braid::testing {
 

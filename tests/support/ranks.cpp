@@ -3,10 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-
 #include "base/process.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/run_as_rank.h"

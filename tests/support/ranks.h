@@ -1,8 +1,6 @@
 // Runs a piece of a test as the ranks of a world, over Gloo between processes or over memory between threads.
 #pragma once
 
-#include <functional>
-
 #include "comm/world.h"
 #include "support/thread_backend.h"
 

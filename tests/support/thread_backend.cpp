@@ -2,10 +2,6 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <algorithm>
-#include <exception>
-#include <thread>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "comm/backend_factory.h"

@@ -3,8 +3,6 @@
 // test.
 #pragma once
 
-#include <functional>
-
 namespace braid {
 
 class World;

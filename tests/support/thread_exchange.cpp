@@ -4,10 +4,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/maximum.h>
 
-#include <algorithm>
-#include <limits>
-#include <utility>
-
 #include "base/error.h"
 #include "comm/backend_factory.h"
 

@@ -4,15 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <condition_variable>
-#include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "comm/group.h"
 #include "support/thread_backend.h"
 

@@ -3,11 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "support/programs.h"
 
 namespace braid::testing {

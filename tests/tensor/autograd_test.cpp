@@ -5,8 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
-#include <memory>
-
 namespace braid {
 namespace {
 

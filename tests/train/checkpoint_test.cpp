@@ -6,13 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <limits>
-#include <map>
-#include <random>
-
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/dist_checkpoint.h"

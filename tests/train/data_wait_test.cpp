@@ -3,11 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
-#include <numeric>
-#include <thread>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "support/programs.h"

@@ -4,9 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <mutex>
-
 #include "comm/world.h"
 #include "data/batches/batch.h"
 #include "data/batches/sample_sizes.h"

@@ -2,9 +2,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
-
 #include "comm/world.h"
 #include "support/ranks.h"
 #include "train/training_run.h"

@@ -2,8 +2,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "comm/world.h"
 #include "ops/quantize.h"
 #include "run/resume/checkpoint.h"

@@ -2,8 +2,6 @@
 // readers are ahead of it, with another number of replicas too.
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "support/ranks.h"

@@ -2,8 +2,6 @@
 // trains all layouts of its number of ranks, one after the other.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "support/ranks.h"
 #include "train/training_run.h"
 

@@ -4,9 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
-
 #include "comm/world.h"
 #include "ops/cross_entropy.h"
 #include "plan/schedule.h"

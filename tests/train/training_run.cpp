@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
-
 #include "base/error.h"
 #include "comm/world.h"
 #include "data/batches/mock_data.h"

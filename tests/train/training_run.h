@@ -4,12 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-#include <map>
-#include <memory>
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "data/batches/mock_data.h"
 #include "support/grid_sizes.h"

@@ -5,13 +5,6 @@
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
-#include <map>
-#include <optional>
-#include <set>
-#include <sstream>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "optim/parameter_parts.h"

@@ -1,8 +1,5 @@
 #include "cluster/doctor/findings.h"
 
-#include <functional>
-#include <tuple>
-
 namespace braid {
 
 namespace {

@@ -1,17 +1,8 @@
 // What was found in the logs, in bounded memory: the material of a diagnosis.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <csignal>
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <string_view>
-#include <tuple>
-#include <vector>
 
 #include "cluster/doctor/line.h"
 #include "cluster/doctor/rules.h"

@@ -1,8 +1,5 @@
 #include "cluster/doctor/line.h"
 
-#include <algorithm>
-#include <array>
-
 #include "base/strings.h"
 
 namespace braid {

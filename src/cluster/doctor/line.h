@@ -2,12 +2,6 @@
 // of message or exception it is.
 #pragma once
 
-#include <cstddef>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "cluster/doctor/rules.h"
 #include "cluster/doctor/text.h"
 

@@ -1,10 +1,6 @@
 // Reads logs once and keeps what matters. Ordinary lines cost one pass of AnchorScan and a look at their prefix.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-#include <utility>
-
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cluster/doctor/line.h"

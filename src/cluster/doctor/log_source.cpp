@@ -6,13 +6,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <utility>
-
-#include "base/error.h"
 #include "base/utf8.h"
 #include "cluster/doctor/line.h"
 #include "cluster/doctor/text.h"

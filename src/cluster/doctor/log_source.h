@@ -2,13 +2,6 @@
 // prefix, and joined if a terminal cut them.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/socket.h"
 
 namespace braid {

@@ -1,16 +1,7 @@
 #include "cluster/doctor/notes.h"
 
-#include <algorithm>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "cluster/doctor/line.h"
-#include "cluster/doctor/rules.h"
-#include "cluster/doctor/text.h"
 
 namespace braid {
 

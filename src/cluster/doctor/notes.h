@@ -2,11 +2,6 @@
 // others waited for.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <set>
-#include <string_view>
-
 #include "cluster/doctor/findings.h"
 
 namespace braid {

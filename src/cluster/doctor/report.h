@@ -1,11 +1,6 @@
 // Why a job died, from its logs: a diagnosis as a person reads it, and as a program does.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "cluster/doctor/log_source.h"
 #include "cluster/doctor/rules.h"
 

@@ -1,13 +1,7 @@
 #include "cluster/doctor/rules.h"
 
-#include <algorithm>
-#include <limits>
-#include <numeric>
-#include <utility>
-
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/doctor/text.h"
 
 namespace braid {
 namespace {

@@ -4,15 +4,6 @@
 #pragma once
 
 #include <bitset>
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-#include <vector>
 
 #include "cluster/doctor/text.h"
 

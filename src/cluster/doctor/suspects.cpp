@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
-#include <map>
 
 #include "base/strings.h"
-#include "cluster/doctor/line.h"
-#include "cluster/doctor/text.h"
 
 namespace braid {
 

@@ -1,12 +1,6 @@
 // What may have ended a run: the findings that it did not outlive, and which of them is the cause.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "cluster/doctor/findings.h"
 #include "cluster/doctor/rules.h"
 

@@ -1,7 +1,5 @@
 #include "cluster/doctor/text.h"
 
-#include <algorithm>
-#include <cmath>
 #include <csignal>
 
 #include "base/process.h"

@@ -1,12 +1,6 @@
 // Parts of a text, and patterns of launchers' words and line prefixes, so that each is one row of a table.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-
 namespace braid {
 
 inline constexpr auto npos = std::string_view::npos;

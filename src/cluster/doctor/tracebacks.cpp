@@ -1,12 +1,6 @@
 #include "cluster/doctor/tracebacks.h"
 
-#include <algorithm>
-#include <utility>
-
-#include "cluster/doctor/line.h"
 #include "cluster/doctor/notes.h"
-#include "cluster/doctor/rules.h"
-#include "cluster/doctor/text.h"
 
 namespace braid {
 

@@ -1,13 +1,6 @@
 // Puts Python tracebacks together line by line, several at a time: in a merged log those of different ranks interleave.
 #pragma once
 
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "cluster/doctor/findings.h"
 
 namespace braid {

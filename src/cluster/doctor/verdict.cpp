@@ -1,11 +1,7 @@
 // The ways to come to a verdict, each for one kind of end, and what a report explains and advises.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
-#include <initializer_list>
-#include <map>
-#include <set>
 
 #include "base/process.h"
 #include "cluster/doctor/findings.h"

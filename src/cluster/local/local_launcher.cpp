@@ -8,17 +8,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <numeric>
-#include <optional>
-#include <string>
-#include <thread>
-
-#include "base/error.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "base/socket.h"

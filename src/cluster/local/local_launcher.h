@@ -2,14 +2,6 @@
 // output with the rank, forwards signals, and kills the whole process tree when a rank fails.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/error.h"
 #include "comm/control_line.h"
 

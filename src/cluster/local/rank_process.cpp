@@ -13,21 +13,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <condition_variable>
-#include <cstring>
-#include <ctime>
-#include <deque>
-#include <filesystem>
-#include <mutex>
-#include <optional>
 #include <ostream>
-#include <string_view>
-#include <thread>
 
-#include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"

@@ -6,15 +6,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
-#include <cstddef>
-#include <fstream>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/socket.h"
 #include "comm/control_line.h"
 

@@ -4,14 +4,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cctype>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <utility>
-
 #include "base/config.h"
 #include "base/error.h"
 #include "base/process.h"

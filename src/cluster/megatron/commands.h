@@ -3,14 +3,6 @@
 // the command of each rank or of each node's torchrun. Only torchrun's words are replaced; the rest stays as written.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 namespace braid {
 
 struct ShellWord {

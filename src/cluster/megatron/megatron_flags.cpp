@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"

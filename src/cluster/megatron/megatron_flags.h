@@ -2,13 +2,6 @@
 // to a whole Megatron command line, the checks of a job's sizes, and the check of docs/megatron-flags.md.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 namespace braid {
 
 enum class FlagVerdict {

@@ -1,5 +1,4 @@
 // The table of Megatron-LM's flags.
-#include <algorithm>
 
 #include "base/error.h"
 #include "base/strings.h"

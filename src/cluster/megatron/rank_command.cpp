@@ -1,7 +1,4 @@
 // The command of each rank, or of each node's torchrun, from a command for one node.
-#include <algorithm>
-#include <filesystem>
-#include <map>
 
 #include "base/error.h"
 #include "base/strings.h"

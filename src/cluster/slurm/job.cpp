@@ -6,22 +6,10 @@
 
 #include <sys/vfs.h>
 
-#include <algorithm>
-#include <cctype>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <numeric>
-#include <set>
-#include <vector>
-
-#include "base/error.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "plan/cluster_config.h"
-#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

@@ -3,12 +3,6 @@
 // job: the answer of Slurm, where its log is, and the run's progress (of Braid, Megatron-LM or Megatron-Bridge).
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "cluster/megatron/megatron_flags.h"
 #include "plan/topology.h"
 

@@ -1,10 +1,5 @@
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <set>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"

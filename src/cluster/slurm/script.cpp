@@ -3,12 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"
 #include "plan/cluster_config.h"

@@ -1,11 +1,6 @@
 // The options of `braid launch slurm`, and the sbatch script of a job, as text.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/error.h"
 
 namespace braid {

@@ -5,14 +5,6 @@
 #include <ATen/ops/full.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <deque>
-#include <iterator>
-#include <optional>
-#include <span>
-#include <string_view>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "data/batches/sample_sizes.h"
 #include "data/samples/lane_set.h"

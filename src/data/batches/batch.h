@@ -10,18 +10,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <condition_variable>
-#include <cstdint>
-#include <deque>
-#include <exception>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <numeric>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "plan/pipeline.h"
 
 namespace braid {

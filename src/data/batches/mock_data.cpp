@@ -7,9 +7,6 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "ops/cross_entropy.h"
 

@@ -7,12 +7,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "data/batches/batch.h"
 #include "data/batches/sample_sizes.h"
 #include "data/samples/token_sequence.h"

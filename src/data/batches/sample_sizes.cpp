@@ -2,18 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <functional>
-#include <iterator>
-#include <limits>
-#include <numeric>
-#include <tuple>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "data/samples/lane_set.h"
-#include "models/configs.h"
-#include "models/providers.h"
 #include "paper/stage.h"
 
 namespace braid {

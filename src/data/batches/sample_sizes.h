@@ -6,12 +6,6 @@
 // samples. Each replica of a module has an equal, consecutive share of a microbatch.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 #include "base/philox.h"
 #include "data/samples/token_sequence.h"

@@ -3,13 +3,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <filesystem>
-#include <limits>
-#include <memory>
 #include <numbers>
 
 #include "base/error.h"

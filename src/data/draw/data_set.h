@@ -2,12 +2,6 @@
 // train on, without downloads.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "data/image/image.h"
 
 namespace braid {

@@ -7,14 +7,8 @@
 // Pixels are decoded by libjpeg, libpng and libwebp. Without one of them, its images are refused.
 #include "data/image/decode.h"
 
-#include <algorithm>
 #include <csetjmp>
-#include <cstdio>
-#include <cstring>
 #include <new>
-#include <optional>
-#include <string_view>
-#include <vector>
 
 #ifdef BRAID_HAS_JPEG
 // jpeglib.h needs <cstdio> before it.

@@ -8,12 +8,6 @@
 // their lengths, so only a few bytes of a large file are looked at.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-
 #include "data/image/image.h"
 
 namespace braid {

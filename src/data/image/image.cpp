@@ -4,12 +4,7 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <new>
-#include <type_traits>
 
 #include "base/error.h"
 

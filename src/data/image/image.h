@@ -2,14 +2,6 @@
 // its patches.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <span>
-#include <vector>
-
 namespace braid {
 
 struct PixelSize {

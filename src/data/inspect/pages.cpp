@@ -1,11 +1,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <set>
-#include <utility>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -3,20 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <functional>
-#include <numeric>
-#include <set>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/image/decode.h"
-#include "data/samples/lane_set.h"
-#include "data/samples/token_sequence.h"
 
 namespace braid {
 namespace {

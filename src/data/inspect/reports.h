@@ -5,14 +5,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "base/worker_pool.h"
 #include "data/samples/lane_set.h"
 #include "pages/page.h"

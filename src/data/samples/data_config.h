@@ -2,13 +2,6 @@
 // data.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <ctime>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 #include "base/error.h"
 #include "data/image/image.h"

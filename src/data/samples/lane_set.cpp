@@ -1,20 +1,10 @@
 #include "data/samples/lane_set.h"
 
-#include <algorithm>
-#include <deque>
-#include <functional>
-#include <iterator>
-#include <memory>
-#include <numeric>
 #include <queue>
-#include <set>
-#include <utility>
 
-#include "base/error.h"
 #include "base/philox.h"
 #include "base/strings.h"
 #include "data/shards/energon_random.h"
-#include "data/shards/lane.h"
 
 namespace braid {
 namespace {

@@ -3,16 +3,6 @@
 // Damaged samples are skipped and counted.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "base/files.h"
 #include "base/worker_pool.h"
 #include "data/samples/data_config.h"

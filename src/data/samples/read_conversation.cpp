@@ -3,14 +3,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <initializer_list>
-#include <limits>
-#include <map>
-#include <memory>
-#include <optional>
-#include <set>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/samples/token_sequence.h"

@@ -3,14 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <optional>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
-#include "data/image/decode.h"
-#include "data/image/image.h"
 
 namespace braid {
 namespace {

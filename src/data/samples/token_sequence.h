@@ -7,15 +7,6 @@
 // text.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "data/image/decode.h"
 #include "data/image/image.h"
 #include "data/samples/data_config.h"

@@ -3,17 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <map>
-#include <unordered_map>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "data/shards/document.h"
 #include "data/shards/energon_random.h"
-#include "data/shards/shard.h"
 
 namespace braid {
 namespace {

@@ -7,17 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <set>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <variant>
-#include <vector>
-
 #include "base/error.h"
 #include "data/shards/shard.h"
 

@@ -3,12 +3,6 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
-#include <cctype>
-#include <cmath>
-#include <set>
-
-#include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
 

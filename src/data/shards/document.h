@@ -4,14 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "base/error.h"
 
 namespace braid {

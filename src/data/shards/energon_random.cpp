@@ -1,11 +1,5 @@
 #include "data/shards/energon_random.h"
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <numeric>
-#include <utility>
-
 #include "base/error.h"
 
 namespace braid {

@@ -2,13 +2,6 @@
 // derives seeds with SHA-1; here SHA-1 does not protect against tampering.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <string>
-#include <string_view>
-#include <vector>
-
 namespace braid {
 
 class EnergonRandom {

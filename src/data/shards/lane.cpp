@@ -2,19 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cstdint>
-#include <set>
-#include <span>
-#include <thread>
-#include <utility>
-
 #include "base/crc32c.h"
-#include "base/error.h"
 #include "base/strings.h"
 #include "base/worker_pool.h"
-#include "data/shards/data_set.h"
 #include "data/shards/energon_random.h"
 
 namespace braid {

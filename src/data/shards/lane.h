@@ -10,23 +10,9 @@
 // And reading the samples that an order refers to.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <compare>
 #include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <list>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "data/shards/data_set.h"

@@ -1,7 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/shards/energon_random.h"

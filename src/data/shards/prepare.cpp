@@ -3,26 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <filesystem>
-#include <map>
-#include <numeric>
 #include <regex>
-#include <set>
-#include <type_traits>
-#include <unordered_map>
-#include <utility>
 
-#include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "data/shards/data_set.h"
 #include "data/shards/document.h"
 #include "data/shards/energon_random.h"
-#include "data/shards/shard.h"
 #include "formats/atomic_file.h"
 
 #ifdef BRAID_HAS_SQLITE

@@ -2,12 +2,6 @@
 // sample is, and the key index. Energon reads the result too.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "data/shards/data_set.h"
 
 namespace braid {

@@ -5,16 +5,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <bit>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <numeric>
-#include <optional>
-#include <utility>
-
-#include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
 #include "data/shards/energon_random.h"

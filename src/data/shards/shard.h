@@ -10,16 +10,6 @@
 
 #include <unistd.h>
 
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/error.h"
 
 namespace braid {

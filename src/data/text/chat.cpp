@@ -4,14 +4,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <array>
-#include <functional>
-#include <map>
-#include <set>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 

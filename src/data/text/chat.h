@@ -4,16 +4,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <ctime>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "data/text/tokenizer.h"
 
 namespace braid {

@@ -1,9 +1,6 @@
 // The words of a chat template, and rendering it with variables.
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <optional>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -1,19 +1,7 @@
 // A tokenizer.json: its model, its added tokens, and all its parts put together.
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <functional>
-#include <iterator>
-#include <limits>
-#include <map>
-#include <mutex>
-#include <optional>
 #include <queue>
-#include <set>
-#include <tuple>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/strings.h"

@@ -5,13 +5,7 @@
 #include <pcre2.h>
 #endif
 
-#include <algorithm>
-#include <cctype>
-#include <iterator>
-#include <memory>
 #include <new>
-#include <optional>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/strings.h"

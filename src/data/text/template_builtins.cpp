@@ -1,10 +1,6 @@
 // What chat templates may do with values: items, attributes, filters, tests, methods and functions.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <iterator>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/text/template_interpreter.h"

@@ -2,20 +2,7 @@
 // templates may call.
 #pragma once
 
-#include <array>
 #include <concepts>
-#include <cstdint>
-#include <ctime>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <unordered_map>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "data/text/chat.h"
 

@@ -1,7 +1,5 @@
 // Parses chat templates, with Jinja's precedence, into functions. A part has the line of the token after what it begins
 // with.
-#include <algorithm>
-#include <initializer_list>
 
 #include "base/error.h"
 #include "base/strings.h"

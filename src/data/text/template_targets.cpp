@@ -1,11 +1,6 @@
 // Which tokens of a conversation are learned: those of its answers.
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cctype>
-#include <optional>
-#include <string_view>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/text/chat.h"

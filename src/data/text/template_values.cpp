@@ -2,13 +2,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <iterator>
-#include <limits>
-#include <optional>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -7,13 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <filesystem>
-#include <optional>
-#include <span>
-
 #include "base/crc32c.h"
-#include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -3,14 +3,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/error.h"
 
 namespace braid {

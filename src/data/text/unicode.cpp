@@ -7,13 +7,6 @@
 #include <unicode/uniset.h>
 #endif
 
-#include <algorithm>
-#include <array>
-#include <functional>
-#include <iterator>
-#include <limits>
-#include <map>
-
 #include "base/error.h"
 #include "base/strings.h"
 

@@ -2,17 +2,6 @@
 // unicode_tables.txt: the same on every machine), classes, case, normal forms, and GPT-2's alphabet of bytes.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "base/utf8.h"
 
 namespace braid {

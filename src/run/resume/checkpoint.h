@@ -1,13 +1,6 @@
 // Checkpoints of a run: its state as tensors, saving it while the run continues, and loading it into any layout.
 #pragma once
 
-#include <chrono>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "ckpt/save_job.h"
 #include "ckpt/save_lock.h"
 #include "run/resume/checkpoint_config.h"

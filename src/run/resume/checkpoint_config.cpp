@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
-#include "base/error.h"
 #include "ckpt/checkpoint_folder.h"
 
 namespace braid {

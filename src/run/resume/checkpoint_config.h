@@ -1,10 +1,6 @@
 // The recipe's `checkpoint` section: the saves of a run and the checkpoint that it starts from.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 
 namespace braid {

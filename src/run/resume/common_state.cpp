@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <utility>
-
-#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 

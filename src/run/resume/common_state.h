@@ -1,11 +1,6 @@
 // The state that a checkpoint stores besides tensors, in common.pt and a module's objects. No libtorch here.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "ckpt/dist_checkpoint.h"
 #include "formats/pickle.h"
 #include "optim/optimizer_config.h"

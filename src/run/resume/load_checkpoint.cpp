@@ -1,9 +1,5 @@
 #include <ATen/ops/empty.h>
 
-#include <exception>
-#include <limits>
-#include <set>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"

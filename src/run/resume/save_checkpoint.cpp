@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"

@@ -1,14 +1,6 @@
 #include "run/resume/stored_sets.h"
 
-#include <charconv>
-#include <iterator>
-#include <set>
-#include <system_error>
-#include <utility>
-
-#include "base/error.h"
 #include "ckpt/dist_checkpoint.h"
-#include "models/providers.h"
 #include "plan/pipeline.h"
 
 namespace braid {

@@ -3,10 +3,6 @@
 // the layers.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "ckpt/dist_metadata.h"
 #include "models/providers.h"
 #include "plan/param_spec.h"

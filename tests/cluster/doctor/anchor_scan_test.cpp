@@ -1,8 +1,6 @@
 // The oracle is std::string_view::find for every anchor at every place.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "cluster/doctor/rules.h"
 
 namespace braid {

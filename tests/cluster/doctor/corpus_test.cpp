@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <filesystem>
-
 #include "cluster/doctor/log_source.h"
 #include "cluster/doctor/report.h"
 #include "support/programs.h"

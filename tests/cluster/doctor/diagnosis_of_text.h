@@ -1,9 +1,6 @@
 // Logs written down in a test, and what is found in them.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "cluster/doctor/report.h"
 #include "support/programs.h"
 

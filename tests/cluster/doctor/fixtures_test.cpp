@@ -5,10 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
-#include <map>
-#include <set>
-
 #include "base/utf8.h"
 #include "cluster/doctor/log_source.h"
 #include "cluster/doctor/report.h"

@@ -4,10 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <ctime>
-#include <filesystem>
-#include <random>
-
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cluster/doctor/line.h"

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 #include "cluster/doctor/log_source.h"
 #include "cluster/doctor/notes.h"

@@ -1,8 +1,6 @@
 // Which of several lines is the cause.
 #include <gtest/gtest.h>
 
-#include <tuple>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 
 namespace braid {

@@ -2,8 +2,6 @@
 // Lines of different ranks come in any order, so the position of a SIGTERM does not tell which of the two it was.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 
 namespace braid {

@@ -8,13 +8,8 @@
 
 #include <sys/wait.h>
 
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <iostream>
-#include <random>
-#include <set>
 
 #include "base/socket.h"
 #include "base/strings.h"

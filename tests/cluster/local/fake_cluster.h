@@ -3,12 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
-
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"

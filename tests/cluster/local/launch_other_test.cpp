@@ -5,11 +5,6 @@
 
 #include <sys/stat.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
-
 #include "cluster/local/shellcheck.h"
 #include "support/programs.h"
 

@@ -5,11 +5,7 @@
 
 #include <sys/stat.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <map>
 #include <regex>
-#include <set>
 
 #include "base/strings.h"
 #include "cluster/local/shellcheck.h"

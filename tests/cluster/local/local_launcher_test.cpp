@@ -8,8 +8,6 @@
 
 #include <sys/wait.h>
 
-#include <thread>
-
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"

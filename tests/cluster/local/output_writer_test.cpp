@@ -3,12 +3,6 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <array>
-#include <map>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "cluster/local/rank_process.h"
 #include "support/pseudo_terminal.h"
 

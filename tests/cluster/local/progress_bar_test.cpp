@@ -3,10 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <limits>
-
 #include "base/terminal.h"
 #include "cluster/local/rank_process.h"
 #include "support/pseudo_terminal.h"

@@ -8,9 +8,6 @@
 #include <sys/wait.h>
 
 #include <csignal>
-#include <filesystem>
-#include <functional>
-#include <map>
 #include <stdexcept>
 
 #include "base/process.h"

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"

@@ -2,9 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <functional>
-
 #include "cluster/local/fake_cluster.h"
 #include "cluster/slurm/script.h"
 #include "support/errors.h"

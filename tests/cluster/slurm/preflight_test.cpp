@@ -5,8 +5,6 @@
 
 #include <sys/stat.h>
 
-#include <filesystem>
-
 #include "cluster/slurm/job.h"
 #include "support/programs.h"
 

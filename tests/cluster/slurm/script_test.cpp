@@ -6,10 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <cctype>
-#include <filesystem>
-#include <fstream>
-
 #include "base/strings.h"
 #include "cluster/local/fake_cluster.h"
 #include "cluster/local/shellcheck.h"

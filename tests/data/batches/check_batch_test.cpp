@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "base/error.h"
 #include "data/batches/batch.h"
 #include "models/providers.h"

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "ops/cross_entropy.h"
 #include "support/grid_sizes.h"
 

@@ -2,10 +2,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <stdexcept>
-#include <thread>
 
 #include "data/batches/batch.h"
 

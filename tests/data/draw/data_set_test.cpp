@@ -3,10 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <map>
-#include <set>
-
 #include "data/samples/stored_sample.h"
 #include "data/shards/prepare.h"
 #include "support/errors.h"

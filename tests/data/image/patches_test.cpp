@@ -1,12 +1,8 @@
 // Patches, tiles and dynamic resolution: vectors of the reference strategies, and properties.
-#include "data/image/image.h"
-
 #include <gmock/gmock.h>
 
-#include <numeric>
-#include <random>
-
 #include "base/error.h"
+#include "data/image/image.h"
 
 namespace braid {
 

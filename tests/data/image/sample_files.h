@@ -3,13 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <string>
-#include <vector>
-
 namespace braid::testing {
 
 using FileBytes = std::vector<std::uint8_t>;

@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <functional>
-
 #include "data/samples/lane_set.h"
 #include "data/samples/stored_sample.h"
 #include "data/samples/token_sequence.h"

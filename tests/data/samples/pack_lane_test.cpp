@@ -3,11 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <set>
-
 #include "base/strings.h"
 #include "data/samples/lane_set.h"
 #include "data/samples/stored_sample.h"

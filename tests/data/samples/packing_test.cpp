@@ -1,10 +1,6 @@
 // Packing compares with the definitions of Energon's selectors, written down plainly: lists and linear searches.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
-#include <random>
-
 #include "data/samples/lane_set.h"
 
 namespace braid {

@@ -1,11 +1,6 @@
 // Samples, tokenizers and data sets for tests.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"
 #include "data/shards/shard.h"

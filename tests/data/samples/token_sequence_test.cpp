@@ -5,9 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
-#include <fstream>
-
 #include "data/samples/stored_sample.h"
 #include "support/errors.h"
 

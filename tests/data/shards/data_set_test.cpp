@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "data/shards/document.h"
 #include "data/shards/lane.h"
 #include "data/shards/tar_files.h"

@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <random>
-
 #include "data/shards/lane.h"
 #include "support/errors.h"
 

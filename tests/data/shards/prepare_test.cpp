@@ -8,10 +8,6 @@
 
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <chrono>
-#include <map>
-
 #include "data/shards/lane.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"

@@ -1,13 +1,6 @@
 // Tar files and data sets for tests.
 #pragma once
 
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "base/error.h"
 #include "data/shards/prepare.h"
 

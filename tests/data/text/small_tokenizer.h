@@ -3,8 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <string>
-
 #include "data/text/tokenizer.h"
 #include "data/text/unicode.h"
 

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "data/text/small_tokenizer.h"
 #include "support/errors.h"
 

@@ -4,10 +4,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <map>
-#include <numeric>
-
 #include "run/recipe.h"
 
 namespace braid {
