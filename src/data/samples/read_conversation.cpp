@@ -28,12 +28,12 @@ std::string last_extension(std::string_view part) {
 }
 
 using Words = std::initializer_list<std::string_view>;
-constexpr Words kPictures = {"jpg", "jpeg", "png", "webp"};
-constexpr Words kUnreadPictures = {"gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "jp2",
-                                   "jxl", "ppm", "pgm", "svg",  "ico",  "apng", "jfif"};
-constexpr Words kSoundAndVideo = {"wav",  "mp3", "flac", "ogg", "oga", "opus", "m4a", "aac", "wma",
-                                  "aiff", "aif", "amr",  "mp4", "m4v", "mov",  "avi", "mkv", "webm",
-                                  "weba", "mpg", "mpeg", "wmv", "flv", "3gp",  "ogv"};
+const Words kPictures = {"jpg", "jpeg", "png", "webp"};
+const Words kUnreadPictures = {"gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "jp2",
+                               "jxl", "ppm", "pgm", "svg",  "ico",  "apng", "jfif"};
+const Words kSoundAndVideo = {"wav",  "mp3", "flac", "ogg", "oga", "opus", "m4a", "aac", "wma",
+                              "aiff", "aif", "amr",  "mp4", "m4v", "mov",  "avi", "mkv", "webm",
+                              "weba", "mpg", "mpeg", "wmv", "flv", "3gp",  "ogv"};
 
 bool is_picture(const SamplePart& part) { return is_one_of(last_extension(part.name), kPictures); }
 
@@ -91,7 +91,7 @@ void check_template_value(const json& value, const std::string& key, int depth =
 }
 
 // Trainers have several names for the weight of a turn in the loss.
-constexpr Words kWeightKeys = {"weight", "train", "loss", "loss_mask"};
+const Words kWeightKeys = {"weight", "train", "loss", "loss_mask"};
 
 bool is_learned(const json& turn) {
   if (find_any(turn, {"mask"}))

@@ -152,7 +152,7 @@ class TemplateState {
   }
   TemplateValue keep(TemplateText text) {
     bytes(text.text.size());
-    return std::move(text);
+    return TemplateValue(std::move(text));
   }
   TemplateValue keep(TemplateList items) {
     bytes((items.size() + 1) * sizeof(TemplateValue));
