@@ -249,7 +249,8 @@ class LogScan {
   }
 
   void run_starts() {
-    if (++state_->starts > 1) ++trace().run, trace().progress_before_run = trace().progress;
+    if (++state_->starts > 1 || has(line_.body(), "restart"))
+      ++trace().run, trace().progress_before_run = trace().progress;
     note_context(line_.body(), findings_);
   }
 

@@ -68,12 +68,15 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
 
 // Every rank prints the line; a run that was started again may print another one.
 void note_root_cause(const Line& line, Findings& findings) {
-  constexpr std::size_t kMostRootCauses = 1024;
+  constexpr std::size_t kMostRootCauses = 64;
   auto cause = parse_root_cause(line.body());
-  if (!cause || findings.braid.size() == kMostRootCauses) return;
+  if (!cause) return;
   static_cast<Quote&>(*cause) = line;
   if (!cause->host.empty()) findings.hosts[cause->rank] = cause->host;  // a run that starts again may be elsewhere
-  findings.braid.push_back(std::move(*cause));
+  std::vector<RootCauseLine>& all = findings.braid;
+  const bool is_told =
+      !all.empty() && all.back().place.run == line.place.run && all.back().place.progress + 1 >= line.place.progress;
+  if (!is_told && all.size() < kMostRootCauses) all.push_back(std::move(*cause));
 }
 
 void note_exit(WorkerExit exit, const Line& line, Findings& findings) {

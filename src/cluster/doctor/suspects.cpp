@@ -157,7 +157,7 @@ bool recovered_later(const Finding& wait, const Findings& findings) {
   const bool is_beside = wait.bare && !says(wait.text, "needed-programs");
   if (!wait.is(Sign::NotLaunched, Sign::ShellError) || (!is_beside && !says(wait.text, "waits-for-node"))) return false;
   const auto is_later = [&](const Finding& f) {
-    return f.sign != wait.sign && f.role() <= Role::Consequence && f.place.line > wait.place.line;
+    return f.sign != wait.sign && f.role() <= Role::Consequence && earlier(wait.place, f.place);
   };
   return std::ranges::any_of(findings.found, is_later) || findings.any_exit(&WorkerExit::was_killed);
 }
@@ -240,7 +240,7 @@ const Finding* Suspects::told_nearby(const Finding& vague) const {
   if (!says_nothing && !by_container && !by_shared_memory) return &vague;
   return or_vague(earliest([&](const Finding& f) {
     const bool is_other = by_shared_memory ? f.is(Sign::TooManyFiles) : f.sign != vague.sign;
-    return is_strong_cause(f) && is_other && (f.rank == vague.rank || !f.rank) &&
+    return is_strong_cause(f) && is_other && (f.rank == vague.rank || !f.rank) && f.place.file == vague.place.file &&
            f.place.line <= vague.place.line + kLinesAround;
   }));
 }
@@ -294,7 +294,7 @@ bool Suspects::is_explained_from_outside(const Finding& cause) const {
 bool Suspects::is_explained_by_others(const Finding& cause) const {
   // The parent and the children of a killed process raise exceptions of their own.
   const bool follows_kill = findings.find_exit([&](const WorkerExit& e) {
-    return e.root && e.was_killed() && e.signal() != SIGABRT && e.place.line < cause.place.line;
+    return e.root && e.was_killed() && e.signal() != SIGABRT && earlier(e.place, cause.place);
   });
   if (cause.is(Sign::PythonError) && cause.traceback && follows_kill) return true;
   if (!reports_lost_process(cause)) return false;
@@ -311,7 +311,6 @@ bool Suspects::is_explained_by_others(const Finding& cause) const {
 }
 
 Cause Suspects::refined(const Finding& cause) const {
-  const auto any_live = [&](auto wanted) { return std::ranges::any_of(live, [&](auto* f) { return wanted(*f); }); };
   const bool has_experts = cause.raised("experts") || findings.num_experts.value_or(0) > 1;
   const bool in_data = reports_dead_loader(cause.text) || cause.raised("data");
   const auto is_own_server = [&](const Finding& f) {  // as the last exception of several tells
@@ -321,11 +320,11 @@ Cause Suspects::refined(const Finding& cause) const {
   if (hardware_behind(cause)) return Cause::NodeFailure;
   if (cause.is(Sign::GpuOom) && has_experts) return Cause::MoeOom;
   if (cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
-  if (cause.is(Sign::HubUnreachable) && any_live(is_own_server)) return Cause::PythonError;
+  if (cause.is(Sign::HubUnreachable) && earliest(is_own_server)) return Cause::PythonError;
   // An image that is missing on one node only: then the tasks of the others were stopped.
   if (cause.is(Sign::ImageMissing) && first(Sign::StepCancelled)) return Cause::ContainerCacheNotShared;
   if (cause.is(Sign::WeightsDiffer) && findings.fp8) return Cause::Fp8RoundtripMismatch;
-  return cause.is(Sign::PythonError) && in_data && any_live(waited) ? Cause::DataRankCascade : cause_of(cause.sign);
+  return cause.is(Sign::PythonError) && in_data && earliest(waited) ? Cause::DataRankCascade : cause_of(cause.sign);
 }
 
 }  // namespace braid

@@ -74,15 +74,6 @@ std::optional<int> take_small_number(std::string_view& text) {
   return static_cast<int>(*number);
 }
 
-std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
-  for (std::size_t at = 0; (at = text.find(key, at)) != npos; at += key.size()) {
-    std::string_view rest = text.substr(at + key.size());
-    if (take_while(rest, [](char c) { return is_one_of(" =:.'\"\t", c); }).empty()) continue;
-    if (const auto number = take_number(rest)) return number;
-  }
-  return std::nullopt;
-}
-
 namespace {
 
 // Whether one alternative of "a|b" is accepted.
@@ -199,7 +190,7 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
   }
   if (kind == 'N') {
     const auto is_between = [](char c) { return is_one_of(" =:.'\"\t[(#/", c); };
-    if (take_while(text, is_between, 12).empty() || !(caught.number = take_number(text))) return false;
+    if (take_while(text, is_between, 60).empty() || !(caught.number = take_number(text))) return false;
     std::string_view rest = trimmed(text.substr(0, 24));
     caught.total = take(rest, "/") || take(rest, "of ") ? (rest = trimmed(rest), take_number(rest)) : std::nullopt;
     return true;
@@ -242,6 +233,11 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
     }
   }
   return text.size() - rest.size();
+}
+
+std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
+  Caught caught;
+  return match_inside(std::string(key) + "%N", text, caught) ? caught.number : std::nullopt;
 }
 
 bool match_inside(std::string_view pattern, std::string_view text, Caught& caught) {

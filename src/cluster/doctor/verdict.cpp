@@ -543,20 +543,16 @@ constexpr bool (*kWays[])(Case&) = {
 };
 
 // Adds what launchers and other ranks reported after the cause.
-void add_consequences(Case& t) {
-  if (t.braid) t.add_evidence(*t.braid);
-  if (t.culprit) t.add_evidence(*t.culprit);
-  for (const Sign sign :
-       {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
-    if (const Quote* other = t.first(sign); other && t.result.evidence.size() < 5) t.add_evidence(*other);
-}
-
 void close_failure(Case& t) {
   const Findings& findings = t.findings;
   std::optional<int>& first_rank = t.result.first_rank;
   std::string& first_host = t.result.first_host;
   const bool of_whole_job = !text_of(t.result.cause).of.empty();
-  add_consequences(t);
+  if (t.braid) t.add_evidence(*t.braid);
+  if (t.culprit) t.add_evidence(*t.culprit);
+  for (const Sign sign :
+       {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
+    if (const Quote* other = t.first(sign); other && t.result.evidence.size() < 5) t.add_evidence(*other);
   if (findings.end_contradicted)
     t.explain(
         "Its script still ended with exit code 0: a pipe has the exit code of its last command, unless the script uses "
