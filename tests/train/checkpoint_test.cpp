@@ -26,6 +26,7 @@ namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using testing::alone;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::kGlobalBatch;
@@ -36,10 +37,7 @@ using testing::TrainingOptions;
 using Layout = testing::TrainingLayout;
 namespace fs = std::filesystem;
 
-constexpr int kSavedAfter = 2, kStepsAfter = 2, kSeed = 77;
-
-// In one process, without interruption.
-const Trained& uninterrupted(const Layout& layout = {}) { return testing::alone(layout, kSavedAfter + kStepsAfter); }
+constexpr int kSavedAfter = 2, kStepsAfter = 3, kSeed = 77;
 
 const auto kSilent = [](const std::string&) {};
 
@@ -124,8 +122,7 @@ void expect_losses(const Trained& resumed, const Trained& whole) {
 class Resharding : public ::testing::TestWithParam<Pair> {};
 
 TEST_P(Resharding, TheNextStepsEqualThoseOfAnUninterruptedRun) {
-  expect_losses(testing::train(kLayouts.at(GetParam().to), resumed_from({.load = saved_in(GetParam().from)})),
-                uninterrupted());
+  expect_losses(testing::train(kLayouts.at(GetParam().to), resumed_from({.load = saved_in(GetParam().from)})), alone());
 }
 
 std::vector<Pair> pairs() {
@@ -188,7 +185,7 @@ TEST(Checkpoint, EveryFamilyReshards) {
     const CheckpointConfig config = {.save = folder.path(), .load = folder.path()};
     train_and_save(layout, config);
     SCOPED_TRACE(layout);
-    expect_losses(testing::train(in_one_process(layout), resumed_from(config)), uninterrupted(layout));
+    expect_losses(testing::train(in_one_process(layout), resumed_from(config)), alone(layout));
   }
 }
 
@@ -198,7 +195,7 @@ TEST(Checkpoint, OptimizersByBucketLoadInTheSameSplitOfTheModelOnly) {
   Layout layout = {.language = {.tp = 2, .dp = 2}};
   train_and_save(layout, config);
   layout.language.dp = 4;
-  expect_losses(testing::train(layout, resumed_from(config)), uninterrupted());
+  expect_losses(testing::train(layout, resumed_from(config)), alone());
   layout.language.tp = 1;
   EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from(config)); }),
               AllOf(HasSubstr("split over tp 2"), HasSubstr("--no-load-optim")));
@@ -236,8 +233,8 @@ TEST(Checkpoint, WithoutTheOptimizerTheMainCopyFollowsTheWeights) {
               HasSubstr("--no-load-optim"));
   const CheckpointConfig config = {.load = folder.path(), .load_optimizer = false};
   const std::vector<double> got = testing::train(layout, resumed_from(config)).losses();
-  EXPECT_NEAR(got[0], uninterrupted().losses()[kSavedAfter], 1e-9);
-  EXPECT_NE(got[1], uninterrupted().losses()[kSavedAfter + 1]);
+  EXPECT_NEAR(got[0], alone().losses()[kSavedAfter], 1e-9);
+  EXPECT_NE(got[2], alone().losses()[kSavedAfter + 2]);
 }
 
 TEST(Checkpoint, FrozenModulesHaveNoOptimizerState) {
@@ -249,7 +246,7 @@ TEST(Checkpoint, FrozenModulesHaveNoOptimizerState) {
   for (const auto& [key, tensor] : checkpoint.metadata().tensors)
     EXPECT_FALSE(key.starts_with("mimo.images.optimizer")) << key;
   const std::vector<double> got = testing::train(in_one_process(layout), resumed_from(config)).losses();
-  EXPECT_NEAR(got.back(), uninterrupted(layout).losses()[kSavedAfter + kStepsAfter - 1], 1e-9);
+  EXPECT_NEAR(got.back(), alone(layout).losses()[kSavedAfter + kStepsAfter - 1], 1e-9);
 }
 
 TEST(Checkpoint, AnotherModelIsRefusedWithWhatDiffers) {
