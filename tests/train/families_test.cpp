@@ -188,9 +188,9 @@ class OneKindAStep : public SampleSource {
 };
 
 TEST(OmniTraining, EqualsOneProcessWhenAnEncoderHasNothingForAStep) {
-  const testing::TrainingOptions options = {.steps = 5, .data = [](const Provider& provider, const Topology& topology) {
-                                              return std::make_unique<OneKindAStep>(provider, topology);
-                                            }};
+  const testing::TrainingOptions options = {.data = [](const Provider& provider, const Topology& topology) {
+    return std::make_unique<OneKindAStep>(provider, topology);
+  }};
   const auto data = options.data(small_omni(), topology_of(of(small_omni, {})));
   const std::vector<std::string> kinds = {"images", "audio", "both", "neither"};
   for (int step = 0; step < 4; ++step)

@@ -197,13 +197,12 @@ TrainingLayout in_one_process(const TrainingLayout& layout) {
           .provider = layout.provider};
 }
 
-const Trained& alone(const TrainingLayout& layout, int steps) {
+const Trained& alone(const TrainingLayout& layout) {
   static std::map<std::string, Trained> runs;
-  const std::string key = fmt::format("{} {} {} {} {}", layout.provider().name, fmt::join(layout.frozen, ","),
-                                      at::toString(layout.dtype), layout.global_batch, steps);
+  const std::string key = fmt::format("{} {} {} {}", layout.provider().name, fmt::join(layout.frozen, ","),
+                                      at::toString(layout.dtype), layout.global_batch);
   const auto found = runs.find(key);
-  return found != runs.end() ? found->second
-                             : runs.emplace(key, train(in_one_process(layout), {.steps = steps})).first->second;
+  return found != runs.end() ? found->second : runs.emplace(key, train(in_one_process(layout))).first->second;
 }
 
 void expect_same_on_rank(const Trained& got, const Trained& expected, double loss_tolerance, double weight_tolerance) {

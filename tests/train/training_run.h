@@ -12,8 +12,8 @@
 
 namespace braid::testing {
 
-// The first step compares gradients, the second one the update before it, the third momentum and the schedule.
-inline constexpr int kSteps = 3, kScheduledSteps = 10, kGlobalBatch = 8;
+// The first step compares gradients, the second one the update before it, later ones momentum and the schedule.
+inline constexpr int kSteps = 5, kScheduledSteps = 10, kGlobalBatch = 8;
 
 // Widths of the tiny providers, and few layers.
 Provider small_vlm();
@@ -71,7 +71,7 @@ Trained train(const TrainingLayout& layout, const TrainingOptions& options = {})
 // The same in one process and one microbatch.
 TrainingLayout in_one_process(const TrainingLayout& layout);
 // The result in one process with the default options. Cached for other tests.
-const Trained& alone(const TrainingLayout& layout = {}, int steps = kSteps);
+const Trained& alone(const TrainingLayout& layout = {});
 
 // Compares reports, and the weights that `got` holds.
 void expect_same_on_rank(const Trained& got, const Trained& expected, double loss_tolerance = 1e-10,
