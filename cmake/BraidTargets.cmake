@@ -44,7 +44,7 @@ function(braid_pch name flags libraries header)
 endfunction()
 
 # Every file sees these headers of the standard library, so that none includes them: clang's precompiled headers hold
-# them, and g++ reads a file of them first. The files of src/kernels, which nvcc compiles too, include what they use.
+# them, and g++ reads a file of them first. Files that nvcc compiles too (src/kernels, base/random_values.h) include what they use.
 set(braid_standard_headers algorithm array atomic bit cctype cerrno charconv chrono cmath condition_variable cstddef
   cstdint cstdio cstdlib cstring ctime deque exception filesystem fstream functional initializer_list iterator limits
   map memory mutex numeric optional random set span sstream string string_view system_error thread tuple type_traits

@@ -2,6 +2,12 @@
 // that IEEE 754 rounds exactly, and files that include this one are compiled without fused multiply-adds.
 #pragma once
 
+// Read by nvcc too.
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
 #ifdef __CUDACC__
 #define BRAID_HOST_DEVICE __host__ __device__
 #else

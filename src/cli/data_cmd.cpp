@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <iostream>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"
@@ -189,13 +187,15 @@ Json parse_line(const std::string& line, bool decode) {
   return value;
 }
 
+// Answers are flushed before each read that may wait, so that a program can send one line and read its answer.
 void tokenize(const TokenizeCommand& command) {
   const Tokenizer tokenizer = load_tokenizer(command.tokenizer);
-  std::ios::sync_with_stdio(false);  // std::cin then reads whole blocks
-  std::string line;
-  for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
+  std::string line, buffer(1 << 16, '\0');
+  std::int64_t number = 0;
+  const auto finish_line = [&] {
+    ++number;
     try {
-      const Json value = parse_line(line, command.decode);
+      const Json value = parse_line(std::exchange(line, ""), command.decode);
       const Json answer = command.decode ? Json(tokenizer.decode(value.get<std::vector<int>>(), !command.special))
                                          : Json(tokenizer.encode(value.get_ref<const std::string&>(), command.special));
       fmt::print("{}\n", answer.dump());
@@ -203,10 +203,16 @@ void tokenize(const TokenizeCommand& command) {
       std::fflush(stdout);
       throw DataError(fmt::format("standard input, line {}: {}", number, e.what()));
     }
-    // Before a read that may wait, so that a program can send one line and read its answer.
-    if (std::cin.rdbuf()->in_avail() <= 0) std::fflush(stdout);
+  };
+  for (ssize_t count; (count = read(STDIN_FILENO, buffer.data(), buffer.size())) != 0; std::fflush(stdout)) {
+    if (count < 0 && errno != EINTR) throw_errno("cannot read standard input");
+    for (const char c : std::string_view(buffer).substr(0, static_cast<std::size_t>(std::max<ssize_t>(count, 0))))
+      if (c == '\n')
+        finish_line();
+      else
+        line += c;
   }
-  if (std::cin.bad()) throw_errno("cannot read standard input");
+  if (!line.empty()) finish_line();
 }
 
 constexpr int kLongestSide = 1 << 16;
