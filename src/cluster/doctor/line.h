@@ -11,13 +11,13 @@ namespace braid {
 std::optional<LogTime> time_inside(std::string_view text);
 
 struct LineMarks {
-  std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[rank: 5]", "mpirank:5"
-  bool labelled = false;          // the rank is a label of the launcher, which may number nodes: "5: ", "[5] "
-  bool by_name = false;           // the rank is only from the name of the file
-  bool mentioned = false;         // the rank is from the message, and may be another rank
-  std::optional<int> local_rank;  // "[default5]:" (torchrun)
-  std::optional<int> learned{};   // a writer that is known by a learned prefix, see Tracebacks
-  std::optional<LogTime> time;
+  std::optional<int> rank{};        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[rank: 5]", "mpirank:5"
+  bool labelled = false;            // the rank is a label of the launcher, which may number nodes: "5: ", "[5] "
+  bool by_name = false;             // the rank is only from the name of the file
+  bool mentioned = false;           // the rank is from the message, and may be another rank
+  std::optional<int> local_rank{};  // "[default5]:" (torchrun)
+  std::optional<int> learned{};     // a writer that is known by a learned prefix, see Tracebacks
+  std::optional<LogTime> time{};
   char level = 0;         // 'I', 'W', 'E' or 'F', as glog and its kin write it
   std::string_view body;  // the text without prefixes, with its indentation
 

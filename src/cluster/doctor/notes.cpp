@@ -9,12 +9,14 @@ std::optional<WorkerExit> ProcessEnds::feed(std::string_view body) {
   Caught caught, code;
   const Rule* const row = matching_row("process ends", body, caught);
   if (!row) return std::nullopt;
-  if (row->name == "block") listed_ = {.root = row->is("root"), .by_torchrun = true};
+  if (row->name == "block") listed_ = {}, listed_.by_torchrun = true, listed_.root = row->is("root");
   if (row->name == "host") listed_.host = caught.host;
   if (row->name == "listed") listed_.ranks = {*caught.rank}, listed_.local_rank = caught.local_rank;
   if (row->name == "code" && listed_.by_torchrun && !listed_.ranks.empty()) {
-    listed_.code = *caught.code;
-    return std::exchange(listed_, {.root = listed_.root, .by_torchrun = true});
+    WorkerExit exit = listed_;
+    exit.code = *caught.code;
+    listed_.ranks.clear();
+    return exit;
   }
   if (row->is("torchrun")) return std::nullopt;
   for (const std::string& option : row->options)
@@ -90,7 +92,10 @@ void note_exit(WorkerExit exit, const Line& line, Findings& findings) {
 std::optional<int> note_spawned_exit(std::string_view body, const Line& line, Findings& findings) {
   Caught caught, end;
   if (!match_inside("rocess %r ", body, caught)) return std::nullopt;
-  WorkerExit exit = {.ranks = {*caught.rank}, .code = 1, .root = true};  // "with the following error"
+  WorkerExit exit;
+  exit.ranks = {*caught.rank};
+  exit.code = 1;  // "with the following error"
+  exit.root = true;
   if (match_inside("with signal %S", body, end)) exit.code = -*end.signal;
   if (match_inside("with exit code %c", body, end)) exit.code = *end.code;
   note_exit(std::move(exit), line, findings);
