@@ -218,8 +218,8 @@ constexpr milliseconds kEndWait{1500};
 // How long the loss of a peer may take to be noticed, after a collective broke because of it.
 constexpr milliseconds kConsequenceWait{3000};
 constexpr milliseconds kSendTimeout{1000};
-// How long the connection of a process that has ended may stay open: its last messages may still be on their way through
-// a busy kernel, and a child process may have inherited the connection.
+// How long the connection of a process that has ended may stay open: its last messages may still be on their way
+// through a busy kernel, and a child process may have inherited the connection.
 constexpr milliseconds kLastMessages{3000};
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
@@ -494,7 +494,7 @@ class FailureBoard::Impl {
   Suspicions suspicions_;
   std::vector<RankRecord> ranks_;
   std::deque<AwaitedEnd> awaited_ends_;  // of processes, in their order
-  MeetingRecords reported_;  // of each meeting the latest, whichever rank reported it
+  MeetingRecords reported_;              // of each meeting the latest, whichever rank reported it
   std::optional<Clock::time_point> first_join_;
   Clock::time_point last_tick_ = Clock::now(), round_ = Clock::now();  // one timestamp for all events of a round
   HangLimits limits_;
