@@ -173,7 +173,7 @@ struct BoardOptions {
   RankIdentity server;                  // rank -1: the launcher
   int world_size = 1;
   std::vector<std::string> rank_coordinates;  // module and coordinates of each rank, if the server knows them
-  bool ends_follow = false;                   // process_ended() will be called for every rank
+  bool ends_follow = false;                   // whether process_ended() will be called for every rank
   std::string nonce{};                        // a hello without it comes from another run and is rejected
 };
 

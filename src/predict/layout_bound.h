@@ -204,7 +204,8 @@ class LayoutBound {
     return {fastest, of_language(language, fastest)};
   }
 
-  // One choice for every set of recomputed parts, the fastest first; of equal ones, that which recomputes least.
+  // Each set of recomputed parts is one choice. The fastest choice comes first; of equally fast ones, the one that
+  // recomputes least.
   std::vector<SettingsChoice> choices(const LanguageLayout& language) {
     std::vector<SettingsChoice> choices;
     for (const RecomputeConfig& recompute : recompute_sets_) choices.push_back(fastest(language, recompute));

@@ -33,7 +33,7 @@ class LeafStream : public SampleStream {
       const std::int64_t sample = data_->starts[excluded.first] + excluded.second;
       return sample >= options_.borders.front() && sample < options_.borders.back();
     };
-    // A stream would search for ever and never find a sample.
+    // A stream would never find a sample and never end.
     if (std::ranges::count_if(data_->excluded, is_own) == samples)
       throw ConfigError(
           {fmt::format("split.yaml of '{}' excludes all {} of a worker", data_->path, counted(samples, "sample")), "",
