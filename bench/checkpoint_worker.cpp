@@ -6,10 +6,7 @@
 //   load ROOT       into tensors with other values
 // Each is answered by a line: "ok", and the peak memory in bytes above the memory in use before.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-
 #include <iostream>
-
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/save_job.h"

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"

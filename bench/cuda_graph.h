@@ -2,8 +2,6 @@
 #pragma once
 
 #include <ATen/ops/equal.h>
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "timing.h"
 #ifdef USE_CUDA

@@ -3,11 +3,8 @@
 //   bench_doctor_scan [MEGABYTES] [FOLDER]
 // Each log is long, healthy, and ends with one error, which must be found.
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <sys/resource.h>
-
+#include <unistd.h>
 #include "base/strings.h"
 #include "cluster/doctor/report.h"
 

@@ -4,7 +4,6 @@
 //   build/bench_gpu [PART OF A NAME] [--peer python3]
 #include <CLI/CLI.hpp>
 #include <torch/cuda.h>
-
 #include "comm/cpu_share.h"
 #include "kernels/measure.h"
 #include "language_step.h"

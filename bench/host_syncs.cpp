@@ -2,16 +2,15 @@
 //   LD_PRELOAD=build/libhost_syncs.so BRAID_HOST_SYNCS=/tmp/syncs build/braid train RECIPE ...
 // Each process appends its counts to /tmp/syncs.PID when it ends; bench/host_syncs.py compares two lengths of a run, so
 // that only what every step does is left, and names the functions.
-#include <dlfcn.h>
-#include <execinfo.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <map>
 #include <mutex>
 #include <string>
+#include <unistd.h>
 #include <utility>
 
 namespace {

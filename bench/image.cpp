@@ -10,9 +10,7 @@
 // clang-format on
 
 #include "data/image/image.h"
-
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "data/image/decode.h"
 

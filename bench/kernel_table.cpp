@@ -1,9 +1,6 @@
 #include "kernel_table.h"
-
 #include <ATen/record_function.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-
 #include "base/strings.h"
 
 namespace braid {

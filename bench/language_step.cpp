@@ -1,7 +1,5 @@
 #include "language_step.h"
-
 #include <ATen/ATen.h>
-
 #include "base/error.h"
 #include "comm/cpu_share.h"
 #include "comm/world.h"

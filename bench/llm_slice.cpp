@@ -5,9 +5,7 @@
 //   build/bench_llm_slice --peer python3        on a GPU
 //   build/bench_llm_slice --tiny                a toy model, on a CPU too
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "language_step.h"

@@ -11,7 +11,6 @@
 #include <ATen/core/grad_mode.h>
 #include <CLI/CLI.hpp>
 #include <torch/cuda.h>
-
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"

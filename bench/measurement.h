@@ -1,8 +1,6 @@
 // Rows of the table that compares times on a GPU with other programs and with the GPU's limits.
 #pragma once
 
-#include <fmt/format.h>
-
 #include "base/strings.h"
 
 namespace braid {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 

@@ -3,8 +3,6 @@
 //
 //   build/bench_radio [PYTHON] [--graph] [--equal-only]      python with torch and transformers, for the peer
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-
 #include "base/strings.h"
 #include "comm/cpu_share.h"
 #include "cuda_graph.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-
 #include "comm/world.h"
 #include "kernel_table.h"
 #include "models/encoder.h"

@@ -2,12 +2,9 @@
 // library. Usage: bench_tokenizer TOKENIZER ROUNDS < TEXTS (one JSON string per line); prints the seconds of each
 // round, then the ids of each text.
 #include "data/text/tokenizer.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
-
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 int main(int argc, char** argv) {
   if (argc != 3) {

@@ -6,12 +6,12 @@
 #   braid_uses_optional(...)    files that use a library which a machine may lack
 #   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
-# Each takes SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
-# elsewhere does not compile. COLD before them: little time is spent in these files, so they are not optimised. With clang,
-# files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/, braid_compiles_tests is set.
+# The first three take SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
+# elsewhere does not compile. With COLD, little time is spent in these files, so they are not optimised; COLD_TORCH
+# holds for the TORCH_SOURCES only. With clang, files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/, braid_compiles_tests is set.
 
-# A program that calls nothing of libtorch saves the quarter of a second of its load. libtorch_cpu also exports parts of
-# the C++ library, which must therefore come first.
+# With --as-needed, a program that calls nothing of libtorch does not load it, which saves a quarter of a second. libtorch_cpu
+# exports parts of the C++ library, which must therefore come first.
 add_link_options(LINKER:--no-as-needed -lstdc++ LINKER:--as-needed)
 
 set(braid_warnings -Wall -Wextra $<$<BOOL:${BRAID_WERROR}>:-Werror>)
@@ -43,8 +43,8 @@ function(braid_pch name flags libraries header)
   add_custom_target(${object}_ready DEPENDS ${file})
 endfunction()
 
-# Every file sees these headers of the standard library, so that none includes them: clang's precompiled headers hold
-# them, and g++ reads a file of them first. Files that nvcc compiles too (src/kernels, base/random_values.h) include what they use.
+# Every file sees these headers of the standard library and fmt/format.h, so that none includes them: clang's precompiled
+# headers hold them, and g++ reads a file of them first. Files that nvcc compiles too (src/kernels, base/random_values.h) include what they use.
 set(braid_standard_headers algorithm array atomic bit cctype cerrno charconv chrono cmath condition_variable cstddef
   cstdint cstdio cstdlib cstring ctime deque exception filesystem fstream functional initializer_list iterator limits
   map memory mutex numeric optional random set span sstream string string_view system_error thread tuple type_traits
@@ -67,13 +67,18 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
 else()
   list(TRANSFORM braid_standard_headers REPLACE ".+" "#include <\\0>\n" OUTPUT_VARIABLE includes)
   list(JOIN includes "" includes)
+  string(APPEND includes "#include <fmt/format.h>\n")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/standard_headers.h CONTENT "${includes}")
 endif()
 
 # Compiles the sources of `target`, which see libtorch (kind "torch") or do not ("plain"). Tests spend their time in the
 # libraries that they test, and COLD folders in those that they call; without optimisation both compile in a third of the
 # time.
-function(braid_compile_options target kind cold)
+function(braid_compile_options target kind)
+  set(cold NO)
+  if(TRUE IN_LIST ARGN)
+    set(cold YES)
+  endif()
   target_compile_options(${target} PRIVATE ${braid_warnings} $<$<OR:$<BOOL:${cold}>,$<BOOL:${braid_compiles_tests}>>:-O0>)
   set(pch ${kind})
   if(braid_compiles_tests)
@@ -97,7 +102,7 @@ function(braid_compile_options target kind cold)
 endfunction()
 
 function(braid_add_parts target)
-  cmake_parse_arguments(PART COLD "" "SOURCES;TORCH_SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(PART "COLD;COLD_TORCH" "" "SOURCES;TORCH_SOURCES;DEPENDS" ${ARGN})
   target_sources(${target} PRIVATE ${PART_SOURCES})
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PUBLIC ${PART_DEPENDS})
@@ -106,7 +111,7 @@ function(braid_add_parts target)
     add_library(${target}_torch OBJECT ${PART_TORCH_SOURCES})
     target_include_directories(${target}_torch PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
     target_link_libraries(${target}_torch PRIVATE ${PART_DEPENDS} libtorch)
-    braid_compile_options(${target}_torch torch ${PART_COLD})
+    braid_compile_options(${target}_torch torch ${PART_COLD} ${PART_COLD_TORCH})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_torch>)
     target_link_libraries(${target} PRIVATE
       $<LINK_ONLY:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:libtorch>>)
@@ -143,11 +148,13 @@ endfunction()
 
 function(braid_executable name)
   add_executable(${name})
+  target_link_options(${name} PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map)
+  set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map)
   braid_add_parts(${name} ${ARGN})
 endfunction()
 
-# braid_links_first(TARGET LIBRARY...): TARGET gets these libraries before its own objects. Of the copies of an inline
-# function the linker keeps the first, and it should not be one of a file that is not optimised.
+# braid_links_first(TARGET LIBRARY...): TARGET, which must depend on these libraries, gets them before its own objects. Of
+# the copies of an inline function the linker keeps the first one, so that one should be optimised.
 function(braid_links_first target)
   list(TRANSFORM ARGN REPLACE ".+" "$<TARGET_FILE:\\0>" OUTPUT_VARIABLE files)
   target_link_options(${target} PRIVATE LINKER:--whole-archive ${files} LINKER:--no-whole-archive)

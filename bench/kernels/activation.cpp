@@ -1,5 +1,4 @@
 #include "ops/activation.h"
-
 #include "cases.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include "ops/attention.h"
-
 #include "cases.h"
 #include "ops/has_kernel.h"
 

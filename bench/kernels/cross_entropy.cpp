@@ -1,5 +1,4 @@
 #include "ops/cross_entropy.h"
-
 #include "cases.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include "ops/mamba.h"
-
 #include "cases.h"
 #include "ops/norm.h"
 

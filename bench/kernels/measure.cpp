@@ -1,12 +1,8 @@
 #include "measure.h"
-
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/cuda/CUDAEvent.h>
-#include <fmt/core.h>
-
 #include <stdexcept>
-
 #include "cases.h"
 #include "ops/has_kernel.h"
 #include "peer.h"

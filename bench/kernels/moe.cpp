@@ -1,5 +1,4 @@
 #include "ops/moe.h"
-
 #include "cases.h"
 #include "ops/moe.h"
 

@@ -1,5 +1,4 @@
 #include "ops/norm.h"
-
 #include "cases.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include "ops/ssd_scan.h"
-
 #include "cases.h"
 #include "ops/has_kernel.h"
 

@@ -1,5 +1,4 @@
 #include "ops/vision.h"
-
 #include "cases.h"
 #include "ops/linear.h"
 

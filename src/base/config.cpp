@@ -1,9 +1,7 @@
 #include "base/config.h"
-
 #include <unistd.h>
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
-
 #include "base/files.h"
 #include "base/strings.h"
 

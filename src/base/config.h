@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace braid {
 
@@ -75,7 +76,7 @@ class Fields {
   template <class Config>
   void named(const char* key, std::vector<Config>& values) {
     if (!enter(key)) return;
-    for (const std::string& name : entry_names(values)) {
+    for (const std::string& name : entries(vector_of<std::string>(values, &Config::name))) {
       Config& value = entry(values, name);  // also for a bare `name:`, which means all defaults
       if (!enter(name)) continue;
       describe(*this, value);
@@ -94,12 +95,6 @@ class Fields {
   virtual std::vector<std::string> entries(const std::vector<std::string>& present) = 0;
 
  private:
-  template <class Config>
-  std::vector<std::string> entry_names(const std::vector<Config>& values) {
-    std::vector<std::string> present;
-    for (const Config& value : values) present.push_back(value.name);
-    return entries(present);
-  }
   template <class Config>
   static Config& entry(std::vector<Config>& values, const std::string& name) {
     for (Config& value : values)

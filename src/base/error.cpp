@@ -1,5 +1,4 @@
 #include "base/error.h"
-
 #include "base/strings.h"
 
 namespace braid {

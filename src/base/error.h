@@ -6,8 +6,6 @@
 //   BRAID_CHECK   our own invariants
 #pragma once
 
-#include <fmt/core.h>
-
 #include <stdexcept>
 
 namespace braid {
@@ -27,6 +25,12 @@ class ConfigError : public std::runtime_error {
  private:
   std::vector<Problem> problems_;
 };
+
+using Problems = std::vector<Problem>;
+inline void append(Problems& all, Problems more) { std::ranges::move(more, std::back_inserter(all)); }
+inline void throw_if_any(Problems problems) {
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
 
 struct CommError : std::runtime_error {
   using std::runtime_error::runtime_error;

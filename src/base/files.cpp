@@ -1,18 +1,13 @@
 #include "base/files.h"
-
 #include <fcntl.h>
-#include <unistd.h>
-
 #include <sys/mman.h>
 #include <sys/stat.h>
-
+#include <unistd.h>
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"
 
 namespace braid {
-
-namespace fs = std::filesystem;
 
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
@@ -22,8 +17,7 @@ std::string first_line(const fs::path& path) {
 }
 
 fs::path nearest_existing(fs::path path) {
-  std::error_code ignored;
-  while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
+  while (!is_there(path) && path.has_relative_path()) path = path.parent_path();
   return path;
 }
 
@@ -40,8 +34,7 @@ std::string reopenable(const std::string& path, const std::string& text) {
 }
 
 bool is_own_descriptor(const std::string& path) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
+  const fs::file_status status = status_of(path);
   return (fs::exists(status) && !fs::is_regular_file(status)) || path.starts_with("/dev/fd/") ||
          path.starts_with("/dev/std") || path.starts_with("/proc/");
 }

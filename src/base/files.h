@@ -3,10 +3,21 @@
 
 namespace braid {
 
-std::string first_line(const std::filesystem::path& path);  // empty when it cannot be read
+namespace fs = std::filesystem;
+
+// Whether anything, a folder or a regular file has this name; false if that cannot be looked up.
+inline fs::file_status status_of(const fs::path& path) {
+  std::error_code ignored;
+  return fs::status(path, ignored);
+}
+inline bool is_there(const fs::path& path) { return exists(status_of(path)); }
+inline bool is_folder(const fs::path& path) { return is_directory(status_of(path)); }
+inline bool is_file(const fs::path& path) { return is_regular_file(status_of(path)); }
+
+std::string first_line(const fs::path& path);  // empty when it cannot be read
 
 // The path itself, or the nearest folder above it that exists.
-std::filesystem::path nearest_existing(std::filesystem::path path);
+fs::path nearest_existing(fs::path path);
 
 // A path under which this process and its children can read `text`, which came from `path`, again: `path` itself if it
 // is a regular file. A pipe can be read only once, so its text is kept in memory.
@@ -40,6 +51,6 @@ std::string read_small_file(const std::string& path, std::uintmax_t most_bytes, 
 
 // The folders with the limits of this process's cgroup and its ancestors, that of the process first, then that of a
 // controller of cgroup v1.
-std::vector<std::filesystem::path> cgroup_folders(const std::filesystem::path& v1_controller);
+std::vector<fs::path> cgroup_folders(const fs::path& v1_controller);
 
 }  // namespace braid

@@ -1,5 +1,4 @@
 #include "base/philox.h"
-
 #include "base/random_values.h"
 
 namespace braid {

@@ -1,14 +1,11 @@
 #include "base/process.h"
-
+#include <csignal>
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
-#include <unistd.h>
-
+#include <sys/prctl.h>
 #include <sys/wait.h>
-
-#include <csignal>
-
+#include <unistd.h>
 #include "base/error.h"
 #include "base/files.h"
 #include "base/socket.h"
@@ -21,13 +18,16 @@ using Clock = std::chrono::steady_clock;
 
 // The argument array of exec(), which does not write to the strings.
 std::vector<char*> null_terminated(const std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  auto pointers = vector_of<char*>(words, [](const std::string& word) { return const_cast<char*>(word.c_str()); });
   pointers.push_back(nullptr);
   return pointers;
 }
 
-std::optional<pid_t> spawn(const std::vector<std::string>& command, int out, int err) {
+std::optional<pid_t> spawn(const std::vector<std::string>& command, int out, int err, const sigset_t* blocked) {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  if (blocked) posix_spawnattr_setsigmask(&attributes, blocked);
+  posix_spawnattr_setflags(&attributes, blocked ? POSIX_SPAWN_SETSIGMASK : 0);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -35,8 +35,9 @@ std::optional<pid_t> spawn(const std::vector<std::string>& command, int out, int
   posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
   const std::vector<char*> words = null_terminated(command);
   pid_t pid = 0;
-  const int failed = posix_spawnp(&pid, words[0], &actions, nullptr, words.data(), environ);
+  const int failed = posix_spawnp(&pid, words[0], &actions, &attributes, words.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   return failed ? std::nullopt : std::optional(pid);
 }
 
@@ -83,27 +84,29 @@ NoSignals::NoSignals() {
   pthread_sigmask(SIG_BLOCK, &all, &before_);
 }
 
-NoSignals::~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
 void replace_process(const std::vector<std::string>& command) {
   execvp(command[0].c_str(), null_terminated(command).data());
   throw_errno(fmt::format("cannot start '{}'", command[0]));
 }
 
-std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, std::chrono::seconds limit) {
+namespace {
+
+// Runs a program until it ends or `wait_on` is false. `blocked`: the signals that it blocks, if not those of this
+// thread.
+std::optional<ProgramOutput> run_program(const std::vector<std::string>& command, const sigset_t* blocked,
+                                         const std::function<bool()>& wait_on) {
   Pipe out, err;
-  const auto pid = spawn(command, out.write.get(), err.write.get());
+  const auto pid = spawn(command, out.write.get(), err.write.get(), blocked);
   if (!pid) return std::nullopt;
   out.write = Fd();
   err.write = Fd();
   ProgramOutput output;
   std::array<std::pair<Fd, std::string*>, 2> sources = {
       {{std::move(out.read), &output.out}, {std::move(err.read), &output.err}}};
-  const auto deadline = Clock::now() + limit;
   int status = 0;
   bool ended = false, more = true;
   // Wait for the program, not for the end of its output: a process it started may keep that open.
-  while (!ended && Clock::now() < deadline) {
+  while (!ended && wait_on()) {
     more = read_some(sources);
     ended = waitpid(*pid, &status, WNOHANG) == *pid;
   }
@@ -121,7 +124,46 @@ std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, 
   return output;
 }
 
-std::string own_executable() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+void kill_children() {
+  for (const auto& entry : fs::directory_iterator("/proc"))
+    if (const auto pid = parse_int(entry.path().filename().string()); pid && parent_of(*pid) == getpid())
+      kill(*pid, SIGKILL);
+}
+
+}  // namespace
+
+std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, std::chrono::seconds limit) {
+  const auto deadline = Clock::now() + limit;
+  return run_program(command, nullptr, [&] { return Clock::now() < deadline; });
+}
+
+TreeOutput output_of_tree(const std::vector<std::string>& command, std::chrono::seconds limit,
+                          std::chrono::seconds grace) {
+  sigset_t stops, before;
+  sigemptyset(&stops);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&stops, signal);
+  pthread_sigmask(SIG_BLOCK, &stops, &before);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // processes whose parent has ended become children of this one
+  TreeOutput output;
+  auto deadline = Clock::now() + limit;
+  const auto wait_on = [&] {
+    const timespec now{};
+    if (const int signal = sigtimedwait(&stops, nullptr, &now); signal > 0) output.stopped_by = signal;
+    return output.stopped_by == 0 && Clock::now() < deadline;
+  };
+  output.program = run_program(command, &before, wait_on);
+  if (output.program) deadline = std::min(deadline, Clock::now() + grace);
+  pid_t ended = 0;
+  while (output.program && (ended = waitpid(-1, nullptr, WNOHANG)) >= 0 && wait_on())
+    if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  do kill_children();  // again for the children of those
+  while (waitpid(-1, nullptr, 0) > 0);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return output;
+}
+
+std::string own_executable() { return fs::read_symlink("/proc/self/exe").string(); }
 
 std::string describe_signal(int signal) {
   const char* name = sigabbrev_np(signal);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <signal.h>
-
 #include <sys/types.h>
 
 namespace braid {
@@ -25,9 +24,8 @@ std::vector<pid_t> ancestors_of_this_process();
 class NoSignals {
  public:
   NoSignals();
-  ~NoSignals();
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
 
  private:
   sigset_t before_;
@@ -45,6 +43,16 @@ struct ProgramOutput {
 // when it exceeds the limit and is killed.
 std::optional<ProgramOutput> output_of(const std::vector<std::string>& command,
                                        std::chrono::seconds limit = std::chrono::seconds(20));
+
+// The same for a program whose descendants must not outlive it: waits for them for up to `grace` after its end, and
+// kills those that are left. Also kills all at the limit, and when a signal asks this process to end. This process must
+// have no other children.
+struct TreeOutput {
+  std::optional<ProgramOutput> program{};  // nothing as from output_of()
+  int stopped_by = 0;                      // the signal, for the caller to raise again after it has cleaned up
+};
+TreeOutput output_of_tree(const std::vector<std::string>& command, std::chrono::seconds limit,
+                          std::chrono::seconds grace);
 
 // Pauses for polling: each lasts a twentieth of the time waited so far.
 class PollingBackoff {

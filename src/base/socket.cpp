@@ -1,14 +1,11 @@
 #include "base/socket.h"
-
 #include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
-#include <unistd.h>
-
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
-
+#include <unistd.h>
 #include "base/strings.h"
 
 namespace braid {

@@ -1,7 +1,4 @@
 #include "base/strings.h"
-
-#include <fmt/format.h>
-
 #include "base/utf8.h"
 
 namespace braid {
@@ -143,8 +140,8 @@ std::string fold_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string format_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::vector<std::string>> all = {header};
+std::string format_table(const std::vector<std::string>& header, const Rows& rows) {
+  Rows all = {header};
   all.insert(all.end(), rows.begin(), rows.end());
   std::vector<std::size_t> widths(header.size(), 0);
   for (const auto& row : all)

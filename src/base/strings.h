@@ -1,6 +1,8 @@
 // Text: splitting, numbers, advice about misspelt words, and values formatted for people.
 #pragma once
 
+#include "base/ranges.h"
+
 namespace braid {
 
 std::vector<std::string> split(std::string_view text, char separator);
@@ -50,7 +52,8 @@ std::string clock_text(double seconds);
 std::string fold_ranks(const std::vector<int>& ranks);
 
 // Rows under a header, columns padded to their widest cell, two spaces apart.
-std::string format_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows);
+using Rows = std::vector<std::vector<std::string>>;
+std::string format_table(const std::vector<std::string>& header, const Rows& rows);
 
 // "[json.exception.parse_error.101] parse error at line 2, column 1: syntax error while parsing value - invalid
 // literal" becomes "line 2, column 1: invalid literal"; long ones are cut.

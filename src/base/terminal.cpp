@@ -1,10 +1,7 @@
 #include "base/terminal.h"
-
-#include <fmt/core.h>
 #include <poll.h>
-#include <unistd.h>
-
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 namespace braid {
 namespace {
@@ -98,12 +95,6 @@ std::string bar_text(double share, int length) {
 }
 
 StatusLine::StatusLine(int fd) : fd_(fd), is_terminal_(::isatty(fd) == 1) {}
-
-StatusLine::~StatusLine() { clear(); }
-
-int StatusLine::width_in(int columns) { return std::max(columns - 3, 0); }
-
-int StatusLine::columns() const { return columns_of(fd_); }
 
 void StatusLine::draw(const std::string& text) {
   if (!is_terminal_) return;

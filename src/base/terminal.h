@@ -28,17 +28,17 @@ class StatusLine {
  public:
   explicit StatusLine(int fd);
   StatusLine(const StatusLine&) = delete;
-  StatusLine& operator=(const StatusLine&) = delete;
-  ~StatusLine();  // clears
+  ~StatusLine() { clear(); }
 
   // How many columns a text may have: on some terminals, a line that reaches the last column starts the next line,
   // which \r does not undo. Two more columns are left for the ^C that a terminal echoes.
-  static int width_in(int columns);
+  static int width_in(int columns) { return std::max(columns - 3, 0); }
 
   void draw(const std::string& text);  // cut to the terminal's width
   // Call before printing anything else, which would otherwise continue this line.
   void clear();
-  int columns() const;  // of the terminal
+  // Of the terminal.
+  int columns() const { return columns_of(fd_); }
 
  private:
   void put(const std::string& text);

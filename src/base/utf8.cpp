@@ -1,7 +1,5 @@
 #include "base/utf8.h"
 
-#include <fmt/core.h>
-
 namespace braid {
 namespace {
 

@@ -8,7 +8,6 @@ class WorkerPool {
   explicit WorkerPool(int threads);  // one of them is the caller's
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
-  WorkerPool& operator=(const WorkerPool&) = delete;
 
   // Calls work(0) ... work(count - 1), each once, and returns when all have returned. Rethrows the first exception by
   // index. One caller at a time.

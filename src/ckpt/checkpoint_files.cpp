@@ -1,19 +1,16 @@
 #include "ckpt/checkpoint_files.h"
-
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
-
 #include <sys/stat.h>
-
+#include <unistd.h>
 #include "base/crc32c.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::size_t kDigits = 8;  // of a checksum in hexadecimal
@@ -64,7 +61,7 @@ std::vector<std::int64_t> iterations_in(const std::string& root, Complete comple
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error))
     if (const auto iteration = iteration_of(entry.path().filename().string()))
-      if (entry.is_directory(error) && (complete == Complete::OrNot || fs::exists(entry.path() / ".metadata", error)))
+      if (entry.is_directory(error) && (complete == Complete::OrNot || is_there(entry.path() / ".metadata")))
         iterations.push_back(*iteration);
   std::sort(iterations.begin(), iterations.end());
   return iterations;
@@ -105,11 +102,8 @@ FileChecksums checksums_of(std::string_view bytes) {
 
 std::string to_text(const Checksums& checksums) {
   Json files = Json::object();
-  for (const auto& [name, sums] : checksums) {
-    std::string blocks;
-    for (const std::uint32_t block : sums.blocks) blocks += fmt::format("{:08x}", block);
-    files[name] = {{"size", sums.size}, {"blocks", std::move(blocks)}};
-  }
+  for (const auto& [name, sums] : checksums)
+    files[name] = {{"size", sums.size}, {"blocks", fmt::format("{:08x}", fmt::join(sums.blocks, ""))}};
   const std::string start = fmt::format("{{\"block_bytes\":{},\"files\":{}", kChecksumBlock, files.dump());
   return start + end_of(start);
 }

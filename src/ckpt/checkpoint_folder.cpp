@@ -1,9 +1,7 @@
 #include "ckpt/checkpoint_folder.h"
-
 #include <fcntl.h>
-
 #include <sys/stat.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/save_lock.h"
@@ -12,8 +10,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::string_view kComplete = ".complete", kRemoved = ".removed", kRemovedIndex = ".metadata.removed";
 constexpr const char* kTrackerPending = ".tracker_pending";
@@ -172,8 +168,7 @@ std::optional<std::int64_t> latest_iteration(const std::string& root) {
 }
 
 std::optional<std::string> find_iteration(const std::string& path, bool falls_back) {
-  std::error_code ignored;
-  if (fs::exists(path + "/.metadata", ignored)) return path;
+  if (is_there(path + "/.metadata")) return path;
   const std::vector<std::int64_t> others = falls_back ? iterations_in(path) : std::vector<std::int64_t>();
   try {
     if (const auto iteration = latest_iteration(path)) return iteration_folder(path, *iteration);
@@ -237,11 +232,6 @@ void hand_in(const std::string& partial, int writer, const DistWriter& written) 
 }
 
 bool handed_in(const std::string& partial, int writer) { return fs::exists(sums_file(partial, writer)); }
-
-std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
-                     Saver saver) {
-  return publish(root, iteration, writers, write_archive(common), saver);
-}
 
 std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
                      Saver saver) {

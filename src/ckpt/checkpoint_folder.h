@@ -48,8 +48,6 @@ bool handed_in(const std::string& partial, int writer);
 // Afterwards the tracker names this iteration; for a Guest, who converts checkpoints, only if it is the newest.
 // Returns the bytes of all files.
 enum class Saver { Run, Guest };
-std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
-                     Saver saver = Saver::Run);
 std::int64_t publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
                      Saver saver = Saver::Run);
 

@@ -1,11 +1,8 @@
 #include "ckpt/checkpoint_tools.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-
 #include <future>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "base/worker_pool.h"
 #include "ckpt/checkpoint_folder.h"
@@ -14,8 +11,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 const char* const kDamaged = "use another checkpoint, or another copy of this file";
 
@@ -72,10 +67,7 @@ class Verification {
  private:
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
-  bool exists(const std::string& name) const {
-    std::error_code ignored;
-    return fs::exists(path(name), ignored);
-  }
+  bool exists(const std::string& name) const { return is_there(path(name)); }
 
   // Messages contain paths of files in the folder; the names suffice.
   void add(std::string what, const std::string& where, const std::string& fix) {
@@ -93,22 +85,17 @@ class Verification {
     }
   }
 
-  std::optional<FileChecksums> checksums_of_file(const std::string& name) const {
-    const auto found = checksums_.find(name);
-    return found == checksums_.end() ? std::nullopt : std::optional(found->second);
-  }
-
   // A file that exists, or that was written according to the checksums.
   template <class Check>
   void check_small_file(const std::string& name, const Check& check) {
     if (!exists(name) && !checksums_.count(name)) return;
-    guarded(name, [&] { check(read_whole(path(name), checksums_of_file(name), most_bytes_of(name))); });
+    guarded(name, [&] { check(read_whole(path(name), value_in(checksums_, name), most_bytes_of(name))); });
   }
 
   std::vector<FileTask> file_tasks() const {
     std::map<std::string, FileTask> tasks;
     const auto task = [&](const std::string& name) -> FileTask& {
-      return tasks.try_emplace(name, FileTask{name, checksums_of_file(name)}).first->second;
+      return tasks.try_emplace(name, FileTask{name, value_in(checksums_, name)}).first->second;
     };
     for (const auto& [name, sums] : checksums_)
       if (name != kIndexFile && name != kFormatFile) task(name);
@@ -326,30 +313,25 @@ const DistTensor* find(const DistMetadata& metadata, const std::string& key) {
   return found == metadata.tensors.end() ? nullptr : &found->second;
 }
 
-struct NamedKey {
-  std::string from, to;
-};
-
 struct Chunk {
-  const NamedKey* key;
+  std::string from, to;  // its tensor's keys
   const DistTensor* tensor;
   Slab slab;
   std::size_t file = 0;
   std::int64_t bytes() const { return num_elements(slab.size) * bytes_of(tensor->dtype); }
 };
 
+// The keys of entries by their new ones.
 template <class Map>
-std::vector<NamedKey> renamed(const Map& entries, const RewriteOptions& options) {
-  std::map<std::string, std::string> taken;  // by the new key
+std::map<std::string, std::string> renamed(const Map& entries, const RewriteOptions& options) {
+  std::map<std::string, std::string> taken;
   for (const auto& [key, entry] : entries) {
     const auto name = options.rename ? options.rename(key) : std::optional(key);
     if (!name) continue;
     const auto [other, is_new] = taken.emplace(*name, key);
     if (!is_new) throw DataError(fmt::format("'{}' and '{}' would both become '{}'", other->second, key, *name));
   }
-  std::vector<NamedKey> names;
-  for (const auto& [to, from] : taken) names.push_back({from, to});
-  return names;
+  return taken;
 }
 
 // Files get similar sizes only if no chunk is a large share of one.
@@ -361,8 +343,7 @@ std::int64_t largest_chunk(const RewriteOptions& options, std::int64_t total) {
 
 // Largest chunk first, each into the file that is smallest so far.
 void balance(std::vector<Chunk>& chunks, int files) {
-  std::vector<Chunk*> order;
-  for (Chunk& chunk : chunks) order.push_back(&chunk);
+  auto order = vector_of<Chunk*>(chunks, [](Chunk& chunk) { return &chunk; });
   std::stable_sort(order.begin(), order.end(), [](const Chunk* a, const Chunk* b) { return a->bytes() > b->bytes(); });
   std::vector<std::int64_t> load(static_cast<std::size_t>(files));
   for (Chunk* chunk : order) {
@@ -433,10 +414,9 @@ TensorStatistics statistics_of(DistCheckpoint& checkpoint, const std::string& ke
 
 void check_new_iteration(const std::string& root, std::int64_t iteration) {
   const std::string folder = iteration_folder(root, iteration);
-  std::error_code ignored;
-  if (fs::exists(folder, ignored))
+  if (is_there(folder))
     throw ConfigError({fmt::format("'{}' already exists", folder), "", "remove it, or give another folder"});
-  if (fs::is_directory(root, ignored) && iterations_in(root).empty() && !has_only_unfinished(root))
+  if (is_folder(root) && iterations_in(root).empty() && !has_only_unfinished(root))
     throw ConfigError({fmt::format("the folder '{}' is not empty and is not a folder of checkpoints", root), "",
                        "give a new folder, or one with checkpoints"});
 }
@@ -444,15 +424,15 @@ void check_new_iteration(const std::string& root, std::int64_t iteration) {
 Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std::int64_t iteration,
                              const RewriteOptions& options) {
   const DistMetadata& metadata = from.metadata();
-  const std::vector<NamedKey> objects = renamed(metadata.objects, options), keys = renamed(metadata.tensors, options);
+  const auto objects = renamed(metadata.objects, options), keys = renamed(metadata.tensors, options);
   std::int64_t total = 0, done = 0;
-  for (const NamedKey& key : keys) total += bytes_of(metadata.tensors.at(key.from));
+  for (const auto& [new_key, key] : keys) total += bytes_of(metadata.tensors.at(key));
   const std::int64_t chunk_bytes = largest_chunk(options, total);
   std::vector<Chunk> chunks;
-  for (const NamedKey& key : keys) {
-    const DistTensor& tensor = metadata.tensors.at(key.from);
+  for (const auto& [new_key, key] : keys) {
+    const DistTensor& tensor = metadata.tensors.at(key);
     for (Slab& slab : slabs_of(tensor.shape, chunk_bytes / bytes_of(tensor.dtype)))
-      chunks.push_back({&key, &tensor, std::move(slab)});
+      chunks.push_back({key, new_key, &tensor, std::move(slab)});
   }
   balance(chunks, options.files);
 
@@ -467,12 +447,12 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
   for (int file = 0; file < options.files; ++file) {
     DistWriter writer(partial, file);
     if (file == 0)
-      for (const NamedKey& key : objects) writer.add_archive(key.to, from.object_bytes(key.from));
+      for (const auto& [new_key, key] : objects) writer.add_archive(new_key, from.object_bytes(key));
     for (const Chunk& chunk : chunks) {
       if (chunk.file != static_cast<std::size_t>(file)) continue;
       const at::Tensor values = at::empty(chunk.slab.size, scalar_type(chunk.tensor->dtype));
-      from.read(chunk.key->from, chunk.slab.begin, values);
-      writer.add_tensor(chunk.key->to, chunk.tensor->shape, chunk.slab.begin, values);
+      from.read(chunk.from, chunk.slab.begin, values);
+      writer.add_tensor(chunk.to, chunk.tensor->shape, chunk.slab.begin, values);
       done += chunk.bytes();
       if (options.progress) options.progress(done, total);
     }

@@ -4,14 +4,75 @@
 #pragma once
 
 #include "ckpt/checkpoint_files.h"
-#include "ckpt/dist_metadata.h"
+#include "formats/safetensors.h"
 #include "formats/torch_archive.h"
+#include "plan/param_spec.h"
 
 namespace at {
 class Tensor;
 }
 
 namespace braid {
+
+// --- the index, torch's `.metadata`: tensors, their chunks, and where each chunk is stored
+
+struct FileRange {
+  std::string file{};  // a name in the checkpoint's folder, without directories
+  std::int64_t offset = 0, length = 0;
+  bool operator==(const FileRange&) const = default;
+};
+
+// A box of the tensor: `size` elements from `begin`, in every dimension.
+struct StoredChunk {
+  std::vector<std::int64_t> begin{}, size{};
+  FileRange part{};
+  bool operator==(const StoredChunk&) const = default;
+};
+
+struct DistTensor {
+  StoredDtype dtype{};
+  std::vector<std::int64_t> shape{};
+  std::vector<StoredChunk> chunks{};
+  bool operator==(const DistTensor&) const = default;
+};
+
+inline std::int64_t bytes_of(const DistTensor& tensor) { return num_elements(tensor.shape) * bytes_of(tensor.dtype); }
+
+struct DistMetadata {
+  std::map<std::string, DistTensor> tensors{};
+  bool has_checksums = false;                  // checksums.json is beside the index, see ckpt/checkpoint_files.h
+  std::map<std::string, FileRange> objects{};  // keys as stored: "mimo.language.rng_state/shard_0.0_1.1"
+  bool operator==(const DistMetadata&) const = default;
+};
+
+// DataError that names `file` when it is not an index, or is inconsistent: a chunk without bytes or outside its tensor,
+// two chunks at one position, a size that overflows, a file name that leads out of the folder.
+DistMetadata read_metadata(std::string_view pickle, const std::string& file);
+
+// In the form that torch.distributed.checkpoint and megatron-core read.
+std::string write_metadata(const DistMetadata& metadata);
+
+// Merges another part of the same checkpoint: other chunks of tensors of the same shape and dtype, else DataError.
+void merge(DistMetadata& into, const DistMetadata& other);
+
+// Elements that no chunk or several chunks contain, and overlapping parts of a file; each problem names the key and, as
+// `where`, the file (".metadata" for elements). Of very many problems, the first ones and the number of the others.
+std::vector<Problem> coverage_problems(const DistMetadata& metadata);
+
+// Megatron's ShardedObjects, "rng_state/shard_0.1_1.2", are stored as lists of one.
+inline bool is_sharded_object(std::string_view key) { return key.find("/shard_") != std::string_view::npos; }
+
+// A part of a stored tensor that fits into memory.
+struct Slab {
+  std::vector<std::int64_t> begin, size;
+};
+bool is_inside(const Slab& box, const std::vector<std::int64_t>& shape);
+
+// Boxes of at most `most_elements`, in memory order: rows of the first dimension and, only if one row is too large,
+// rows of the next. A tensor without elements is one slab.
+std::vector<Slab> slabs_of(const std::vector<std::int64_t>& shape, std::int64_t most_elements);
+
+// --- the checkpoint
 
 // `part` must lie inside the file, which must outlive the source.
 ArchiveSource source_of(CheckedFile& file, const FileRange& part, const std::string& key);
@@ -30,7 +91,8 @@ struct ReaderShare {
   int reader = 0, readers = 1;
 };
 
-// Reads parts of tensors for any layout; reads only the bytes that are requested.
+// Reads parts of tensors for any layout. It reads only the files, the blocks with a checksum and the rows that contain
+// what is requested.
 class DistCheckpoint {
  public:
   // Reads metadata.json, the index and the checksums if there are any, and checks that every file of its share exists
@@ -60,7 +122,7 @@ class DistCheckpoint {
   std::vector<bool> checked() const;
   // Reads the blocks for which `wanted` is true.
   void check(const std::vector<bool>& wanted);
-  void check_rest();  // reads the blocks that were not read yet
+  void check_rest();  // reads all blocks that were not read yet, and common.pt
 
  private:
   // The chunks of one tensor, sorted by their begin in the dimension with the most cuts.
@@ -75,6 +137,7 @@ class DistCheckpoint {
   std::vector<std::string> checksummed_files() const;
   void check_files(const ReaderShare& share) const;
   CheckedFile& file(const std::string& name);
+  const FileRange& part_of_object(const std::string& key) const;
   const ChunkOrder& chunk_order(const std::string& key, const DistTensor& tensor);
   std::int64_t data_offset(const std::string& key, StoredDtype dtype, const StoredChunk& chunk);
   void read_box(CheckedFile& file, std::int64_t offset, std::span<const std::int64_t> stored,
@@ -99,7 +162,6 @@ class DistWriter {
   ~DistWriter();  // if not finished, leaves no file behind
 
   DistWriter(const DistWriter&) = delete;
-  DistWriter& operator=(const DistWriter&) = delete;
 
   void add_object(const std::string& key, const PickleValue& value);  // objects before tensors, as in Megatron
   void add_archive(const std::string& key, std::string_view bytes);   // an object copied from another checkpoint

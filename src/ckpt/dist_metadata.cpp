@@ -1,7 +1,6 @@
-#include "ckpt/dist_metadata.h"
-
 #include "base/strings.h"
 #include "ckpt/checkpoint_files.h"
+#include "ckpt/dist_checkpoint.h"
 #include "formats/pickle.h"
 
 namespace braid {
@@ -109,9 +108,7 @@ class MetadataReader {
     const PickleTuple* tuple = as<PickleTuple>(is_size ? object->args[0] : value);
     if (!tuple) fail(fmt::format("{} is {}, not a torch.Size", what, to_text(value, 100)));
     if (tuple->items.size() > kMaxDimensions) fail(fmt::format("{} has more than {} dimensions", what, kMaxDimensions));
-    Sizes sizes;
-    for (const PickleValue& item : tuple->items) sizes.push_back(count(item, what));
-    return sizes;
+    return vector_of<std::int64_t>(tuple->items, [&](const PickleValue& item) { return count(item, what); });
   }
 
   void read_parts(const PickleValue& storage_data) {
@@ -248,8 +245,7 @@ class MetadataWriter {
   static PickleValue global(const char* name) { return pickle_global(kMetadataModule, name); }
 
   PickleValue size(const Sizes& sizes) const {
-    std::vector<PickleValue> items;
-    for (const std::int64_t extent : sizes) items.push_back(pickle(extent));
+    auto items = vector_of<PickleValue>(sizes, [](const std::int64_t extent) { return pickle(extent); });
     return pickle_call(size_type_, {pickle_tuple(std::move(items))});
   }
 
@@ -326,9 +322,7 @@ struct Corner {
 // The value at the first corner that does not cancel, with its position; 0 if all cancel. `cut`: dimensions left.
 int first_corner(const std::vector<SignedBox>& boxes, std::span<const std::size_t> cut, Sizes& element) {
   if (cut.empty()) {
-    int sum = 0;
-    for (const SignedBox& box : boxes) sum += box.sign;
-    return sum;
+    return sum_of<int>(boxes, &SignedBox::sign);
   }
   const std::size_t dim = cut.front();
   std::vector<Corner> corners;

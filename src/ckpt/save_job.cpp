@@ -1,11 +1,8 @@
 #include "ckpt/save_job.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-
 #include <sys/mman.h>
-
 #include "base/error.h"
 #include "base/process.h"
 #include "base/strings.h"
@@ -18,9 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kLongestPause(200);
 
 std::int64_t bytes_of(const std::vector<KeyedTensor>& tensors) {
-  std::int64_t bytes = 0;
-  for (const KeyedTensor& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.value.nbytes());
-  return bytes;
+  return sum_of<std::int64_t>(tensors, [](const KeyedTensor& tensor) { return tensor.value.nbytes(); });
 }
 
 // Mapped directly, because the allocator would keep the memory for later.
@@ -126,7 +121,7 @@ void SaveJob::publish_all() {
       pause();
     }
   if (target_.check) target_.check();
-  saved_ = {.bytes = publish(target_.root, target_.iteration, target_.writers, content_.common),
+  saved_ = {.bytes = publish(target_.root, target_.iteration, target_.writers, write_archive(content_.common)),
             .at = std::chrono::steady_clock::now()};
   try {
     if (target_.keep_last) remove_old_iterations(target_.root, *target_.keep_last);

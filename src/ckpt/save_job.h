@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "formats/pickle.h"
 
 namespace braid {

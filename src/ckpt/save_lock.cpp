@@ -1,13 +1,10 @@
 #include "ckpt/save_lock.h"
-
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/stat.h>
-
+#include <unistd.h>
 #include "base/error.h"
 #include "base/files.h"
 #include "base/process.h"
@@ -19,7 +16,6 @@
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::string_view kLock = ".braid_lock";
@@ -179,7 +175,7 @@ bool SaveLock::create() {
   } catch (const std::system_error& e) {
     // Another run has removed the file as a leftover of a killed run, or the folder because its own attempt failed.
     std::error_code ignored;
-    const bool is_dangling_link = fs::is_symlink(fs::symlink_status(root_, ignored)) && !fs::exists(root_, ignored);
+    const bool is_dangling_link = fs::is_symlink(fs::symlink_status(root_, ignored)) && !is_there(root_);
     if (e.code() == std::errc::no_such_file_or_directory && !is_dangling_link) return false;
     throw ConfigError({fmt::format("cannot save to '{}': {}", root_, e.what()), "checkpoint.save",
                        "give a folder that you can write to"});

@@ -31,7 +31,6 @@ class SaveLock {
   SaveLock(std::string root, Options options);
   ~SaveLock();  // releases the folder
   SaveLock(const SaveLock&) = delete;
-  SaveLock& operator=(const SaveLock&) = delete;
 
   const std::string& text() const { return own_; }
 

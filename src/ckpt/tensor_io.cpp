@@ -1,9 +1,7 @@
 #include "ckpt/tensor_io.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-
 #include "base/strings.h"
 
 namespace braid {

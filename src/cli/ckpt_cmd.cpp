@@ -1,7 +1,5 @@
 // braid ckpt: inspects, verifies and compares checkpoints, and converts models from and to other formats.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
@@ -9,7 +7,7 @@
 #include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/checkpoint_tools.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "hf/model.h"
 #include "plan/param_spec.h"
 #include "plan/show.h"
@@ -19,7 +17,6 @@ namespace braid {
 namespace {
 
 using Json = nlohmann::json;
-using Rows = std::vector<std::vector<std::string>>;
 
 // Of ls, show, verify and diff.
 struct CkptOptions {
@@ -32,16 +29,14 @@ constexpr const char* kCheckpointHelp = "folder of checkpoints (its latest itera
 
 // The folder of an iteration: `path` itself, or, in a root folder, the requested iteration or the latest.
 std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored))
-    throw misuse(fmt::format("there is no folder '{}'", path), "give the folder of a checkpoint");
+  if (!is_folder(path)) throw misuse(fmt::format("there is no folder '{}'", path), "give the folder of a checkpoint");
   const std::vector<std::int64_t> iterations = iterations_in(path);
   if (iterations.empty() && files_of(path).writers.empty() && !find_iteration(path))
     throw misuse(fmt::format("there is no checkpoint in '{}'", path),
                  "give the folder that a run saves to, or one of its iterations, e.g. ckpt/iter_0000100");
   if (!iteration) return resolve_iteration(path);
   const std::string folder = iteration_folder(path, *iteration);
-  if (std::filesystem::is_directory(folder, ignored)) return folder;
+  if (is_folder(folder)) return folder;
   throw ConfigError({fmt::format("there is no {}", folder), "--iteration",
                      iterations.empty() ? "leave it out: this is the folder of one iteration"
                                         : fmt::format("it has {}", fmt::join(iterations, ", "))});
@@ -99,9 +94,7 @@ void list_root(const CkptOptions& options) {
 }
 
 std::vector<std::string> dtype_names(const KeyGroup& group) {
-  std::vector<std::string> names;
-  for (const StoredDtype dtype : group.dtypes) names.push_back(name_of(dtype));
-  return names;
+  return vector_of<std::string>(group.dtypes, [](const StoredDtype dtype) { return name_of(dtype); });
 }
 
 void print_facts(const DistCheckpoint& checkpoint, const KnownRun& known) {
@@ -229,9 +222,7 @@ void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistT
              numbers.l2);
   if (numbers.nans + numbers.infinities > 0)
     fmt::print("{} NaN, {} infinite: not included above\n", numbers.nans, numbers.infinities);
-  std::vector<std::string> values;
-  for (const double value : numbers.first) values.push_back(fmt::format("{:.6g}", value));
-  fmt::print("{}{}\n", fmt::join(values, " "), num_elements(tensor.shape) > kValues ? " ..." : "");
+  fmt::print("{:.6g}{}\n", fmt::join(numbers.first, " "), num_elements(tensor.shape) > kValues ? " ..." : "");
 }
 
 void show(const CkptOptions& options) {
@@ -305,9 +296,7 @@ std::vector<std::string> folders_of(const CkptOptions& command) {
   return folders;
 }
 
-std::string last_name(const std::string& path) {
-  return std::filesystem::path(without_end_slash(path)).filename().string();
-}
+std::string last_name(const std::string& path) { return fs::path(without_end_slash(path)).filename().string(); }
 
 void print_report(const std::string& folder, const VerifyReport& report) {
   fmt::print("{}: {}, {}, {}: {}\n", last_name(folder), counted(report.files, "file"), readable_bytes(report.bytes),
@@ -354,7 +343,7 @@ std::string what_of(const DistTensor& tensor) {
 }
 
 void print_comparison(const Comparison& comparison, const CkptOptions& command) {
-  std::vector<std::vector<std::string>> rows;
+  Rows rows;
   std::string others;
   std::size_t equal = 0;
   for (const TensorDifference& tensor : comparison.tensors) {

@@ -1,12 +1,9 @@
 // Parses command lines by CLI11, which only this file includes, and runs their commands. CLI11's help ignores the width
 // of the terminal, and its errors name neither the place of a problem nor its fix; both are replaced here.
 #include "cli/command.h"
-
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
-
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"
@@ -140,15 +137,11 @@ std::vector<std::string> option_names(const Command& command) {
 }
 
 std::vector<std::string> subcommands_of(const Command& command) {
-  std::vector<std::string> names;
-  for (const Command& each : command.subcommands) names.push_back(each.name);
-  return names;
+  return vector_of<std::string>(command.subcommands, &Command::name);
 }
 
 std::string see_help_of(const CommandPath& path) {
-  std::string name;
-  for (const Command* command : path) name += command->name + " ";
-  return fmt::format("see `{}--help`", name);
+  return fmt::format("see `{} --help`", joined(vector_of<std::string>(path, &Command::name), " "));
 }
 
 std::string guess_or_help(const std::string& word, const CommandPath& path) {
@@ -281,8 +274,6 @@ void run_and_report(const Command& program, std::string (*version)(), Call& call
 }  // namespace
 
 std::string help_page(const Command& command, int columns) { return make_app(command, columns)->help(); }
-
-std::size_t help_width(int columns) { return static_cast<std::size_t>(std::clamp(columns, 60, 120)); }
 
 void print_warnings(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));

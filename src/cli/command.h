@@ -78,7 +78,7 @@ struct Command {
 std::string help_page(const Command& command, int columns);
 
 // The text width of help for a terminal width: not too narrow for two columns, not too wide to read.
-std::size_t help_width(int columns);
+inline std::size_t help_width(int columns) { return static_cast<std::size_t>(std::clamp(columns, 60, 120)); }
 
 // Prints each to stderr, as a line.
 void print_warnings(const std::vector<std::string>& warnings);
@@ -89,5 +89,52 @@ void open_missing_streams();
 
 // From a command line to an exit code: 2 for misuse and bad recipes, 1 for failures, each with one message.
 int run_program(int argc, char** argv, const Command& program, std::string (*version)() = nullptr);
+
+// --- the commands of braid and of braid-tensors, each declared by the file that runs it
+
+// braid: no libtorch.
+Command data_command();
+Command doctor_command();
+Command launch_command();
+Command model_command();
+Command plan_command();
+Command report_command();
+Command trace_command();
+
+// Their subcommands that are in other files.
+Command data_bench_command();
+Command data_inspect_command();
+Command data_order_command();
+Command data_pack_command();
+Command launch_status_command();
+Command launch_tail_command();
+Command plan_search_command();
+Command plan_simulate_command();
+
+std::string called_as();  // "braid", or the path it was called by: for commands to copy
+
+// braid-tensors. Loading libtorch takes a quarter of a second and 120 MB, so the commands that need it are in a
+// separate program, which braid executes in its place when one of them is called.
+Command ckpt_command();
+Command forward_command();
+Command launch_local_command();
+Command plan_calibrate_command();
+Command run_command();
+
+// Their names and help, which braid lists without having them.
+struct CommandName {
+  const char* name;
+  const char* help;
+};
+inline constexpr CommandName kRun = {"run", "Start N copies of a program on this host as the ranks of one world"};
+inline constexpr CommandName kCkpt = {"ckpt", "Inspect, verify and convert checkpoints"};
+inline constexpr CommandName kForward = {"forward", "Run a stored model once, in any layout, to compare its results"};
+inline constexpr CommandName kLaunchLocal = {"local",
+                                             "Start the ranks of a recipe or a command on this machine's GPUs"};
+inline constexpr CommandName kPlanCalibrate = {"calibrate", "Measure the hardware profile of this machine"};
+
+inline Command named(const CommandName& command) { return {.name = command.name, .help = command.help}; }
+
+std::string version_text();                                     // of that program
 
 }  // namespace braid

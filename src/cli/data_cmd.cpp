@@ -1,14 +1,13 @@
 // braid data: prepares, inspects and reads data sets. Here are the commands about single texts and pictures, and those
 // that make data sets, of drawn pictures or of the shards of a folder.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-
 #include "base/error.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"
 #include "data/image/image.h"
@@ -21,8 +20,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct PrepareCommand {
   PrepareRequest request{};
@@ -54,15 +51,14 @@ PrepareRequest request_of(const PrepareCommand& command) {
 
 // Each split with a ratio gets a shard if there are as many shards.
 void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios)& ratios) {
-  double sum = 0;
-  for (const auto& [name, ratio] : ratios) sum += ratio;
+  const double sum = sum_of<double>(ratios, [](const auto& split) { return split.second; });
   std::vector<std::string> shares;
   for (const auto& [name, ratio] : ratios) shares.push_back(fmt::format("{} {:.3g}", in_quotes(name), ratio / sum));
   if (!ratios.empty() && std::abs(sum - 1) >= 1e-6)
     fmt::print("note: the ratios add up to {:g}, so the shares are {}\n", sum, fmt::join(shares, ", "));
   const auto unwanted = std::ranges::count_if(ratios, [](const auto& split) { return split.second == 0; });
   const std::int64_t needed = std::ssize(prepared.splits) - unwanted;
-  std::vector<std::vector<std::string>> rows;
+  Rows rows;
   for (const PreparedSplit& split : prepared.splits)
     rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
   fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
@@ -91,10 +87,9 @@ void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios
 void prepare(const PrepareCommand& command) {
   PrepareRequest request = request_of(command);
   // Paths that are missing or no data sets are refused later.
-  std::error_code ignored;
   if (request.path.ends_with(".jsonl"))
     require_writable({{"PATH", index_path(request.path), WrittenPath::File}});
-  else if (fs::is_directory(request.path, ignored))
+  else if (is_folder(request.path))
     require_writable({{"PATH", request.path, WrittenPath::Folder}});
   WorkStatus status;
   request.progress = [&](std::int64_t done, std::int64_t total) {

@@ -1,26 +1,21 @@
 // braid data inspect, order, pack and bench: what a data set contains, what a run would read from it, and how fast.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/start.h"
 #include "data/inspect/reports.h"
 #include "data/shards/lane.h"
 #include "data/text/tokenizer.h"
 #include "log/iteration_log.h"
 #include "predict/step_draws.h"
-#include "run/data_source.h"
 #include "run/output_files.h"
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 bool has_any_section(const std::string& path, std::initializer_list<const char*> sections) {
   try {
@@ -40,11 +35,10 @@ Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& f
       fmt::format("topology: {{modules: {{images: {{kind: encoder}}, language: {{}}}}}}\ndata: {{path: {}}}\n",
                   quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   Recipe recipe = parse_recipe(RecipeSource{data_set, text, parse_overrides(flags)}, RecipeChecks::TopologyOnly);
-  std::vector<Problem> problems = validate(recipe.loader, "loader");
-  std::ranges::move(sequence_length_problems(recipe.data.sequence_length.value_or(1)), std::back_inserter(problems));
-  if (!recipe.data.set.tokenizer.empty())
-    std::ranges::move(validate(recipe.data.set, "data"), std::back_inserter(problems));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  Problems problems = validate(recipe.loader, "loader");
+  append(problems, sequence_length_problems(recipe.data.sequence_length.value_or(1)));
+  if (!recipe.data.set.tokenizer.empty()) append(problems, validate(recipe.data.set, "data"));
+  throw_if_any(std::move(problems));
   return recipe;
 }
 
@@ -57,12 +51,10 @@ struct DataCall {
 // `path`: a recipe, or what data.path may be. A data set alone is read as by a recipe that has only data.path, with the
 // flags after it; its model may have any id for pictures, or none. ConfigError for a recipe of mock samples.
 DataCall read_data_call(const std::string& path, const std::vector<std::string>& flags, DataUse use) {
-  std::error_code ignored;
-  if (path != "-" && !fs::exists(path, ignored))
+  if (path != "-" && !is_there(path))
     throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "PATH",
                        "give a recipe, a data set's folder, a .jsonl file or a metadataset"});
-  const bool is_alone = fs::is_directory(path, ignored) ||
-                        (fs::is_regular_file(path, ignored) && (path.ends_with(".jsonl") || is_metadataset(path)));
+  const bool is_alone = is_folder(path) || (is_file(path) && (path.ends_with(".jsonl") || is_metadataset(path)));
   const Recipe recipe = is_alone ? recipe_for(path, flags) : read_recipe_call(path, flags).recipe;
   if (is_mock(recipe.data) || recipe.data.set.path.empty())
     throw ConfigError({"the recipe has no data set to look at", fmt::format("{}, data.path", path),
@@ -135,8 +127,7 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   if (!call.has_tokenizer) options.sequence_length = 0;
   if (!command.split.empty()) options.split = options.data.split = command.split;
   const auto blend = open_blend(options.data.path, options.split);
-  if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
-    throw ConfigError(std::move(problems));
+  throw_if_any(unreadable_leaves(*blend, options.data.fields));
   check_outputs({{"--html", command.html, {".html", ".htm"}}, {"--stats", command.stats, {".json"}}},
                 {command.path, options.data, blend});
   SampleReader reader(blend, LaneSet::kMostOpenShards,
@@ -203,8 +194,7 @@ std::string on_one_line(const std::string& name) {
 }
 
 void print_order(OrderCommand command) {
-  std::error_code ignored;
-  if (fs::is_regular_file(command.path, ignored) && !is_metadataset(command.path) &&
+  if (is_file(command.path) && !is_metadataset(command.path) &&
       has_any_section(command.path, {"topology", "model", "data", "train"}))
     throw ConfigError(
         {fmt::format("{} is a recipe, not a data set", in_quotes(command.path)), "PATH",

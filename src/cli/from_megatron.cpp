@@ -1,7 +1,5 @@
 #include "cli/from_megatron.h"
-
-#include <fmt/format.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "data/text/tokenizer.h"
 #include "run/recipe.h"
@@ -43,8 +41,7 @@ std::string with_flags(const std::string& fix, const std::string& key) {
     std::string& known = flags[flag.key];
     if (known.empty() || flag.name.size() + 2 < known.size()) known = "--" + flag.name;
   }
-  std::vector<std::string> names;
-  for (const auto& entry : flags) names.push_back(entry.second);
+  const auto names = vector_of<std::string>(flags, [](const auto& flag) { return flag.second; });
   if (names.empty()) return fix;
   return fmt::format("{}{}the flag{} {}", fix, fix.empty() ? "" : "; ", names.size() == 1 ? " is" : "s are",
                      fmt::join(names, ", "));
@@ -314,9 +311,7 @@ class Conversion {
     if (const auto vocab = number("vocab-size")) return set_padded(*vocab, "--vocab-size");
     if (!own_sizes_) return;
     const std::string path = command_.text("tokenizer-model").value_or("");
-    std::error_code ignored;
-    if (std::filesystem::exists(path, ignored))
-      set_padded(load_tokenizer(path).vocab_size(), "the size of --tokenizer-model");
+    if (is_there(path)) set_padded(load_tokenizer(path).vocab_size(), "the size of --tokenizer-model");
   }
 
   // As in Megatron, derived sizes must be integers.
@@ -498,8 +493,7 @@ class Conversion {
 
   void refuse(const std::string& flag, const std::string& what, const std::string& fix = "") {
     // A value may be read more than once.
-    const auto is_same = [&](const Problem& other) { return other.what == what; };
-    if (std::ranges::none_of(problems_, is_same))
+    if (std::ranges::find(problems_, what, &Problem::what) == problems_.end())
       problems_.push_back({what, fmt::format("--from-megatron, {}", flag), fix});
   }
 
@@ -584,9 +578,9 @@ class Conversion {
       for (Problem problem : e.problems()) {
         const std::string key = problem.where.substr(problem.where.rfind(' ') + 1), from = origin_of(key);
         const std::string where = "--from-megatron, " + from;
-        const auto is_known = [&](const Problem& other) { return other.where == where; };
+        const bool is_known = std::ranges::find(problems_, where, &Problem::where) != problems_.end();
         const bool is_flag = from.starts_with("--") && from.find(' ') == std::string::npos;
-        if (values_refused && (!is_flag || std::ranges::any_of(problems_, is_known))) continue;
+        if (values_refused && (!is_flag || is_known)) continue;
         problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe from --from-megatron, " + key;
         problem.fix = with_flags(problem.fix, is_flag ? "" : key);
         problems_.push_back(std::move(problem));

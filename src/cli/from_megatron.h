@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/config.h"
+#include "base/strings.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/megatron/megatron_flags.h"
 
@@ -19,7 +20,7 @@ struct MegatronCommand {
   bool has(const std::string& name) const { return flags.count(name) > 0; }
   bool is_unexpanded(const std::string& name) const;
   bool has_any(const std::vector<std::string>& names) const;
-  std::optional<std::string> text(const std::string& name) const;
+  std::optional<std::string> text(const std::string& name) const { return value_in(flags, name); }
 };
 
 // ConfigError if the text is not one command of plain words, or if there is no flag at all.

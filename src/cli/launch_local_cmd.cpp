@@ -5,12 +5,14 @@
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/start.h"
 #include "cluster/local/local_launcher.h"
 #include "cluster/megatron/commands.h"
 #include "comm/control_line.h"
+#include "comm/gpus.h"
 #include "comm/run_as_rank.h"
+#include "comm/store.h"
 #include "forward/forward_files.h"
 #include "plan/topology.h"
 #include "predict/calibrate.h"
@@ -73,12 +75,12 @@ void measure_processes(HardwareProfile& profile, const std::function<void(const 
   std::vector<MeasuredCollective> all;
   for (const int ranks : {2, 4}) {
     report(fmt::format("measuring collectives between {} ranks (of 2 and 4)", ranks));
-    const std::filesystem::path path = std::filesystem::temp_directory_path() / ("braid-calibrate-" + make_nonce());
+    const fs::path path = fs::temp_directory_path() / ("braid-calibrate-" + make_nonce());
     exit_code = launch_local({.ranks = ranks,
                               .command = {own_executable(), "plan", kPlanCalibrate.name, kAsRank, path.string()},
                               .env = {{"OMP_NUM_THREADS", "1"}}});
     const CollectiveTimes measured = read_collectives(path.string());
-    std::filesystem::remove(path);
+    fs::remove(path);
     if (exit_code != 0)
       throw std::runtime_error(exit_code > 128 ? "the ranks that measure collectives were stopped"
                                                : "the ranks that measure collectives failed; their output is above");
@@ -126,6 +128,9 @@ void calibrate_machine(const CalibrateCommand& command, int& exit_code) {
   write_output(command.path, yaml);
   fmt::print("written to {}; use it with --hardware {}\n", command.path, command.path);
 }
+
+// For programs that are not Braid's, which expect a store.
+std::shared_ptr<void> serve_store(Fd listener) { return std::make_shared<StoreServer>(std::move(listener)); }
 
 struct LaunchLocal {
   std::string recipe_path, log_dir;
@@ -183,7 +188,8 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
     throw ConfigError({fmt::format("--ranks {} contradicts --nproc_per_node={}", ranks, *command.ranks_per_node),
                        "--ranks", "give one of them"});
   if (!launch.oversubscribe) refuse_oversubscription(ranks);
-  return launch_local({.ranks = ranks, .command = {"bash", "-c", command.text}, .log_dir = launch.log_dir});
+  return launch_local(
+      {.ranks = ranks, .command = {"bash", "-c", command.text}, .log_dir = launch.log_dir, .serve_store = serve_store});
 }
 
 int launch_here(const LaunchLocal& launch, const Call& call) {
@@ -293,6 +299,7 @@ Command run_command() {
               "The exit code is that of the first rank that failed.\n\nExample: braid run -n 4 -- python3 train.py",
           .run = [o, oversubscribe](Call& call) {
             if (!*oversubscribe) refuse_oversubscription(o->ranks);
+            o->serve_store = serve_store;
             call.exit_code = launch_local(*o);
           }};
 }

@@ -3,12 +3,11 @@
 #include <fmt/ranges.h>
 #include <pwd.h>
 #include <unistd.h>
-
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/start.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/job.h"
@@ -21,8 +20,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::vector<PathUse> paths_of(const SlurmOptions& options) {
   std::vector<PathUse> uses = {{"--workdir", options.workdir, PathUse::MustExist}};
@@ -41,8 +38,7 @@ std::vector<PathUse> paths_of(const SlurmOptions& options) {
 
 void check_surroundings(const std::string& text, const SlurmOptions& options, const Allocation& allocation,
                         Preflight& preflight) {
-  std::error_code ignored;
-  if (fs::exists(fs::path(options.workdir) / "nemo_experiments", ignored))
+  if (is_there(fs::path(options.workdir) / "nemo_experiments"))
     preflight.warnings.push_back({"there is a folder nemo_experiments: Megatron-Bridge resumes from a checkpoint there",
                                   options.workdir, "remove it, unless that is what you want"});
   const bool is_python = text.find("python") != std::string::npos || text.find("torchrun") != std::string::npos;
@@ -78,9 +74,8 @@ void check_data(Recipe recipe, const SlurmOptions& options, const Allocation& al
     check_paths(unseen, allocation, preflight);
     if (!unseen.empty()) return;
   }
-  for (Problem& problem :
-       check_data(recipe, Topology(recipe.topology, workload_of(recipe)), data_uses(recipe)).problems)
-    preflight.problems.push_back(std::move(problem));
+  const Topology topology(recipe.topology, workload_of(recipe));
+  append(preflight.problems, check_data(recipe, topology, data_uses(recipe)).problems);
 }
 
 // The checks before the launch of a recipe.
@@ -90,8 +85,8 @@ Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const 
     check_nodes(recipe.topology, workload_of(recipe), allocation, preflight);
     // Of a whole step: parameters, optimizer, activations.
     const Topology topology(recipe.topology, workload_of(recipe));
-    std::ranges::move(gpu_memory_problems(recipe, topology, static_cast<std::int64_t>(options.gpu_memory_gb * 1e9)),
-                      std::back_inserter(preflight.problems));
+    append(preflight.problems,
+           gpu_memory_problems(recipe, topology, static_cast<std::int64_t>(options.gpu_memory_gb * 1e9)));
   }
   std::vector<PathUse> uses = paths_of(options);
   const std::string &save = recipe.checkpoint.save, &load = recipe.checkpoint.load;
@@ -174,7 +169,7 @@ void make_log_folder(const SlurmOptions& options) {
   const std::string& path = options.log_dir;
   std::error_code error;
   const bool below_workdir = fs::path(path).lexically_relative(options.workdir).begin()->string() != "..";
-  if (!can_be_seen(path) || (below_workdir && !fs::exists(options.workdir, error)))
+  if (!can_be_seen(path) || (below_workdir && !is_there(options.workdir)))
     return print_warning({fmt::format("the log folder '{}' cannot be created from here", path), "--log-dir",
                           "create it on the nodes, or give a folder they share with this machine; without it Slurm "
                           "ends the job without a message"});
@@ -228,14 +223,13 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
 // Also creates the log folder. ConfigError if the file exists and was not made by Braid.
 void write_script(const SlurmOptions& options, const std::string& text) {
   const std::string& path = options.output;
-  std::error_code ignored;
   // Reading a device may block, and the script would replace it.
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
+  if (is_there(path) && !is_file(path))
     throw ConfigError({fmt::format("'{}' is not a plain file", path), "--output", "give another name"});
   std::ifstream file(path);
   std::string line;
   for (int i = 0; i < 3 && line != kSlurmScriptMark; ++i) std::getline(file, line);
-  if (fs::exists(path, ignored) && line != kSlurmScriptMark)
+  if (is_there(path) && line != kSlurmScriptMark)
     throw ConfigError({fmt::format("'{}' exists and was not made by braid launch slurm", path), "--output",
                        "give another name, or remove it"});
   make_log_folder(options);
@@ -299,7 +293,7 @@ void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>&
 
 void complete(LaunchSlurm& launch, const std::string& title) {
   SlurmOptions& options = launch.options;
-  if (auto problems = validate(options); !problems.empty()) throw ConfigError(std::move(problems));
+  throw_if_any(validate(options));
   options = with_absolute_paths(std::move(options), fs::current_path().string());
   if (options.job_name.empty()) {
     const std::string name = safe_job_name(title);
@@ -432,8 +426,8 @@ void interactive(Interactive session) {
                        "leave it out: srun uses the nodes that salloc got. With it, Slurm says \"Requested node "
                        "configuration is not available\""});
   if (options.job_name.empty()) options.job_name = options.account.empty() ? "debug" : options.account + "-debug";
-  options.workdir = std::filesystem::current_path().string();
-  if (auto problems = validate(options); !problems.empty()) throw ConfigError(std::move(problems));
+  options.workdir = fs::current_path().string();
+  throw_if_any(validate(options));
   const Allocation allocation = {*options.nodes, options.gpus_per_node};
   settle(preflight_of(std::string(), options, allocation), options, allocation, session.force);
   fmt::print("{}", interactive_commands(options));

@@ -1,18 +1,26 @@
-// braid: the commands without tensors. Those that use tensors, or serve ranks that do, are in braid-tensors.
-#include <fmt/format.h>
+// braid: the commands without tensors. Those that use tensors, and the ranks of train and eval, are in braid-tensors.
 #include <unistd.h>
-
 #include "base/process.h"
-#include "cli/commands.h"
+#include "cli/train_cmd.h"
 
 namespace braid {
 namespace {
+
+// Variables that make no sense are reported by the command.
+bool is_rank() {
+  try {
+    return world_spec_from(process_env()).has_value();
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
 
 bool needs_tensors(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
   if (first == "launch") return second == kLaunchLocal.name;
   if (first == "plan") return second == kPlanCalibrate.name;
-  constexpr const char* kAlways[] = {"--version", kTrain.name, kEval.name, kRun.name, kCkpt.name, kForward.name};
+  if (first == "train" || first == "eval") return is_rank();
+  constexpr const char* kAlways[] = {"--version", kRun.name, kCkpt.name, kForward.name};
   return std::ranges::find(kAlways, first) != std::end(kAlways);
 }
 
@@ -30,7 +38,7 @@ int run_braid(int argc, char** argv) {
                      {.name = "braid",
                       .help = "Braid trains multimodal language models, each module on its own grid of ranks.",
                       .options = {{"--version", &version, "Print the versions of braid and its libraries"}},
-                      .subcommands = {named(kTrain), named(kEval), plan_command(), model_command(), named(kRun),
+                      .subcommands = {train_command(), eval_command(), plan_command(), model_command(), named(kRun),
                                       launch_command(), named(kCkpt), data_command(), report_command(),
                                       doctor_command(), trace_command(), named(kForward)}});
 }

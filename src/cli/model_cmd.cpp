@@ -1,8 +1,7 @@
 // braid model: describes the models that can be trained, without building one.
-#include <fmt/format.h>
-
+#include "base/files.h"
 #include "base/strings.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/start.h"
 #include "models/describe.h"
 #include "run/recipe.h"
@@ -28,8 +27,7 @@ Modules parse_list(const std::string& list) {
                                              {"ep", &language.ep},        {"expt_tp", &language.expt_tp},
                                              {"encoder.tp", &encoder.tp}, {"encoder.cp", &encoder.cp},
                                              {"encoder.pp", &encoder.pp}, {"encoder.dp", &encoder.dp}};
-  std::vector<std::string> names;
-  for (const auto& [name, value] : sizes) names.push_back(name);
+  const auto names = vector_of<std::string>(sizes, [](const auto& size) { return size.first; });
   ProblemList problems;
   for (const std::string& item : split(list, ',')) {
     const std::string key = item.substr(0, item.find('='));
@@ -64,9 +62,7 @@ void describe_named(const DescribeOptions& options, const Call& call) {
   ProviderLayout layout;
   std::string dtype = "bfloat16";
   const std::string& name = options.model;
-  std::error_code ignored;
-  if (!contains(provider_names(), name) &&
-      (name.find('/') != name.npos || name.ends_with(".yaml") || std::filesystem::exists(name, ignored))) {
+  if (!contains(provider_names(), name) && (name.find('/') != name.npos || name.ends_with(".yaml") || is_there(name))) {
     const Recipe recipe = read_recipe_call(name, call.arguments).recipe;
     model = recipe.model.model;
     layout = layout_of(recipe);

@@ -1,8 +1,7 @@
 // braid plan: shows the layout, schedule, communication and memory of a recipe, without running it.
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/plan_options.h"
 #include "cli/start.h"
 #include "plan/op.h"
@@ -18,7 +17,6 @@ namespace braid {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Rows = std::vector<std::vector<std::string>>;
 
 // --- braid plan memory -----------------------------------------------------------------------------------------------
 struct MemoryCommand : PlanCall {

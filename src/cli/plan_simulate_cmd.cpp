@@ -1,11 +1,9 @@
 // braid plan simulate and search: how long a training step of a recipe takes on a machine, and why; and the layouts
 // that are fastest on a number of nodes. Also the options that the commands of braid plan share.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/plan_options.h"
 #include "cli/start.h"
 #include "plan/op.h"
@@ -28,8 +26,7 @@ constexpr int kMaxSteps = 1000;
 
 // Empty: sizes are drawn.
 std::string why_full(const Recipe& recipe, const PlanCall& call) {
-  int replicas = 0;
-  for (const ModuleConfig& module : recipe.topology.modules) replicas += module.dp;
+  const auto replicas = sum_of<int>(recipe.topology.modules, &ModuleConfig::dp);
   if (call.full) return "--full";
   if (!is_mock(recipe.data) && call.stats_path.empty()) return "no --stats of the data set were given";
   return replicas > kMaxDrawnReplicas ? "there are too many replicas to draw samples for each" : "";
@@ -47,7 +44,6 @@ void check(const PlanCall& call) {
 }
 
 using Json = nlohmann::ordered_json;
-using Rows = std::vector<std::vector<std::string>>;
 
 void check_files(const std::vector<OutputFile>& files, const PlanCall& call, const Recipe& recipe) {
   check_outputs(files, {.path = call.recipe_path, .data = recipe.data.set, .others = {call.hardware, call.stats_path}});
@@ -167,11 +163,7 @@ Json candidate_json(const Candidate& candidate, const SearchResult& result) {
 
 std::string result_json(const SearchResult& result, const Recipe& recipe, const HardwareProfile& hardware,
                         const PlanSizes& sizes) {
-  const auto list = [&](const std::vector<Candidate>& candidates) {
-    Json all = Json::array();
-    for (const Candidate& candidate : candidates) all.push_back(candidate_json(candidate, result));
-    return all;
-  };
+  const auto of_candidate = [&](const Candidate& candidate) { return candidate_json(candidate, result); };
   const SearchCounts& counts = result.counts;
   Json json = {{"hardware", hardware.name},
                {"hardware_source", name_of(hardware.source)},
@@ -187,10 +179,10 @@ std::string result_json(const SearchResult& result, const Recipe& recipe, const 
                  {"too_slow", counts.too_slow},
                  {"simulated", counts.simulated},
                  {"simulations", counts.simulations}}},
-               {"given", candidate_json(result.given, result)}};
+               {"given", of_candidate(result.given)}};
   json["given"]["fits"] = result.given_fits;
-  json["best"] = list(result.best);
-  json["pareto"] = list(result.front);
+  json["best"] = vector_of<Json>(result.best, of_candidate);
+  json["pareto"] = vector_of<Json>(result.front, of_candidate);
   return json.dump();
 }
 

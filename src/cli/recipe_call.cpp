@@ -1,10 +1,9 @@
 // Recipe keys and flags of Megatron-LM on command lines: how they are read, and their help; and how many ranks a
 // command line for Megatron-LM starts.
-#include <fmt/format.h>
 #include <unistd.h>
-
 #include "base/config.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/command.h"
@@ -159,9 +158,8 @@ std::vector<Problem> problems_of_files(const RecipeSource& source) {
       for (const Problem& problem : e.problems())
         problems.push_back({problem.what, reader.where("data.path"), problem.fix});
     }
-  std::error_code ignored;
   for (const auto& [key, path] : files)
-    if (!path.empty() && path.find("://") == path.npos && !std::filesystem::exists(path, ignored))
+    if (!path.empty() && path.find("://") == path.npos && !is_there(path))
       problems.push_back({fmt::format("'{}' does not exist", path), reader.where(key), "check the path"});
   return problems;
 }
@@ -239,9 +237,7 @@ class HelpWriter : public YamlWriter {
 using CommandWords = std::vector<ShellWord>;
 
 CommandWords command_words(const std::vector<std::string>& texts) {
-  CommandWords words;
-  for (const std::string& text : texts) words.push_back({.value = text, .text = text});
-  return words;
+  return vector_of<ShellWord>(texts, [](const std::string& text) { return ShellWord{.value = text, .text = text}; });
 }
 
 // A variable that only the shell of a job expands.
@@ -257,11 +253,7 @@ bool is_option(const ShellWord& word) {
 
 std::string name_of(const ShellWord& program) { return program.text.substr(program.text.rfind('/') + 1); }
 
-std::string line_of(const CommandWords& words) {
-  std::string text;
-  for (const ShellWord& word : words) text += (text.empty() ? "" : " ") + word.text;
-  return text;
-}
+std::string line_of(const CommandWords& words) { return joined(vector_of<std::string>(words, &ShellWord::text), " "); }
 
 const MegatronFlag* megatron_flag(const ShellWord& word) {
   return is_flag(word) ? find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) : nullptr;
@@ -490,8 +482,8 @@ RecipeCall read_recipe_to_run(const std::string& path, const std::vector<std::st
   try {
     return checked_call(source, arguments, RecipeChecks::All);
   } catch (const ConfigError& e) {
-    std::vector<Problem> problems = e.problems();
-    for (Problem& problem : problems_of_files(source)) problems.push_back(std::move(problem));
+    Problems problems = e.problems();
+    append(problems, problems_of_files(source));
     throw ConfigError(std::move(problems));
   }
 }
@@ -539,11 +531,6 @@ bool MegatronCommand::is_unexpanded(const std::string& name) const {
 
 bool MegatronCommand::has_any(const std::vector<std::string>& names) const {
   return std::ranges::any_of(names, [&](const std::string& name) { return has(name); });
-}
-
-std::optional<std::string> MegatronCommand::text(const std::string& name) const {
-  const auto found = flags.find(name);
-  return found == flags.end() ? std::nullopt : std::optional(found->second);
 }
 
 MegatronCommand read_megatron_command(std::string_view text) {

@@ -1,12 +1,11 @@
 // braid doctor, report, trace, launch status and launch tail: what becomes of runs, from the files that they leave and
 // from Slurm.
 #include <unistd.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cluster/doctor/report.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/job.h"

@@ -10,6 +10,8 @@
 
 namespace braid {
 
+inline constexpr const char* kTensorProgram = "braid-tensors";  // in the same folder as braid
+
 // Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
 // ("--train-iters 10"). One ConfigError lists all other arguments; `others` are further options to suggest ("--nodes").
 // Flags that request what Braid always does are skipped.

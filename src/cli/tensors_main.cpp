@@ -1,8 +1,6 @@
 // braid-tensors: the commands of braid that need libtorch. Started by braid, not by users.
-#include <fmt/format.h>
 #include <torch/version.h>
-
-#include "cli/commands.h"
+#include "cli/train_cmd.h"
 #include "comm/backend_factory.h"
 
 std::string braid::version_text() {
@@ -16,8 +14,8 @@ int main(int argc, char** argv) {
   open_missing_streams();
   const Command program = {.name = "braid",
                            .help = "",
-                           .subcommands = {train_command(),
-                                           eval_command(),
+                           .subcommands = {train_command(rank_commands()),
+                                           eval_command(rank_commands()),
                                            run_command(),
                                            ckpt_command(),
                                            forward_command(),

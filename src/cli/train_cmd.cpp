@@ -1,47 +1,25 @@
-// braid train and eval: check a recipe, start its ranks or run as one of them, and print recipes.
-#include <fmt/format.h>
+#include "cli/train_cmd.h"
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-
 #include "base/files.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/from_megatron.h"
-#include "cli/start.h"
 #include "cluster/local/local_launcher.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/megatron/megatron_flags.h"
-#include "comm/control_line.h"
-#include "comm/run_as_rank.h"
-#include "log/run_log.h"
 #include "plan/show.h"
-#include "run/output_files.h"
 #include "run/recipe.h"
 #include "run/resume/checkpoint_config.h"
-#include "run/trainer.h"
 
 namespace braid {
 namespace {
 
-struct EvalOptions {
-  std::string recipe_path;
-  std::optional<int> iterations;
-  std::size_t shown = 0;      // answers to print
-  std::string answers, page;  // files
-  bool json = false, oversubscribe = false;
-
-  bool wants_answers() const { return shown > 0 || !answers.empty() || !page.empty(); }
-
-  std::vector<OutputFile> outputs() const {
-    return {{"--answers", answers, {".jsonl"}}, {"--html", page, {".html", ".htm"}}};
-  }
-};
-
-// Nothing is written, and of the checkpoint only the weights are read.
+// Configures a run that saves no checkpoint, writes no log, and loads only the weights.
 void evaluate_only(Recipe& recipe, const EvalOptions& options) {
   CheckpointConfig& checkpoint = recipe.checkpoint;
   if (checkpoint.load.empty() && checkpoint.load_nemotron.empty())
@@ -57,72 +35,7 @@ void evaluate_only(Recipe& recipe, const EvalOptions& options) {
     throw ConfigError({"mock samples have no questions and answers", "data.path", "give --data-path FOLDER"});
 }
 
-std::string json_line(const CheckpointEvaluation& evaluation) {
-  const EvaluationRecord& record = evaluation.record;
-  nlohmann::ordered_json json = {{"iteration", record.iteration},
-                                 {"consumed_samples", record.consumed_samples},
-                                 {"lm_loss", record.lm_loss},
-                                 {"perplexity", perplexity(record.lm_loss)},
-                                 {"right_tokens", record.right_tokens},
-                                 {"right_answers", record.right_answers},
-                                 {"damaged_samples", evaluation.samples.damaged},
-                                 {"too_long_samples", evaluation.samples.too_long},
-                                 {"cut_samples", evaluation.samples.cut},
-                                 {"samples_without_targets", evaluation.samples.without_targets}};
-  for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "right_answers_with_pictures"},
-                                    {AnswersOf::SamplesWithoutPictures, "right_answers_without_pictures"}})
-    if (const AnswerCounts counts = count_answers(evaluation.answers, which); counts.all > 0)
-      json[name] = counts.share();
-  return json.dump() + "\n";
-}
-
-void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
-  if (!options.answers.empty()) {
-    std::string lines;
-    for (const ModelAnswer& answer : evaluation.answers) lines += answer_json(answer).dump() + "\n";
-    write_output(options.answers, lines);
-  }
-  if (!options.page.empty()) {
-    constexpr std::size_t kOnPage = 60;
-    write_output(options.page, answers_page(*evaluation.data, evaluation.data->options.data.path,
-                                            spread(evaluation.answers, kOnPage), evaluation.answers));
-  }
-}
-
-int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& topology, const WorldSpec& spec,
-             const std::vector<Problem>& problems) {
-  const bool under_ours = spec.launcher == Launcher::Local;
-  check_world(spec, topology);
-  bool refused = false;
-  run_as_rank(spec, recipe.dist, topology.all_coordinates(), [&](World& world) {
-    refused = !under_ours && any_rank_refused(problems, world);
-    if (refused) return;
-    const bool speaks = spec.rank == logging_rank(topology);
-    const auto note = [&](const std::string& line) {
-      if (!options.json) RunLog::note_of_rank(line, spec.rank, under_ours);
-    };
-    const auto say = [&](const std::string& text) {
-      if (speaks && !options.json) RunLog::note(text + "\n", under_ours);
-    };
-    const CheckpointEvaluation evaluation =
-        evaluate_checkpoint(recipe, topology, world, options.wants_answers(), say, note);
-    if (!speaks) return;
-    write_answers(options, evaluation);
-    std::string text = options.json ? json_line(evaluation) : to_lines(evaluation.record);
-    const UnusableSamples& samples = evaluation.samples;
-    for (const auto& [what, count] : {std::pair("damaged samples, which are left out", samples.damaged),
-                                      {"samples that are too long and left out", samples.too_long},
-                                      {"samples that are too long and cut", samples.cut},
-                                      {"samples with nothing to predict, which are left out", samples.without_targets}})
-      if (count > 0 && !options.json) text += fmt::format("{}: {}\n", what, count);
-    if (options.wants_answers() && !options.json)
-      text += "\n" + answers_text(spread(evaluation.answers, options.shown), evaluation.answers);
-    RunLog::note(text, under_ours);
-  });
-  return refused ? 2 : 0;
-}
-
-int evaluate(const EvalOptions& options, const std::vector<std::string>& arguments,
+int evaluate(const RankCommands& as_rank, const EvalOptions& options, const std::vector<std::string>& arguments,
              const std::vector<std::string>& command_line) {
   RecipeCall call = read_recipe_to_run(options.recipe_path, arguments);
   Recipe& recipe = call.recipe;
@@ -137,7 +50,7 @@ int evaluate(const EvalOptions& options, const std::vector<std::string>& argumen
                                                 recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
   print_warnings(problems.warnings);
-  if (spec) return run_rank(options, recipe, topology, *spec, problems.list);
+  if (spec) return as_rank.evaluate(options, recipe, topology, *spec, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
                        .rank_coordinates = topology.all_coordinates()});
@@ -167,22 +80,6 @@ struct TrainOptions {
   bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
 
-std::string next_in_words(const Recipe& recipe, const std::optional<RunProgress>& progress) {
-  const std::string& save = recipe.checkpoint.save;
-  const std::string ends = save.empty() ? "ending without a checkpoint, since checkpoint.save is not set"
-                                        : fmt::format("saving to '{}'", save);
-  if (!progress)
-    return fmt::format("finishing the current iteration{}, then {}",
-                       evaluates(recipe.train) ? ", or ending the evaluation early" : "", ends);
-  const bool is_last = progress->iteration >= progress->iterations;
-  if (progress->evaluates && is_last && !save.empty())
-    return fmt::format("ending the evaluation early; the last iteration is saved in '{}'", save);
-  if (progress->evaluates)
-    return fmt::format("ending the evaluation of iteration {} early, then {}", progress->iteration, ends);
-  if (is_last) return "the last iteration is done, " + ends;
-  return fmt::format("finishing iteration {}, then {}", progress->iteration + 1, ends);
-}
-
 std::string saved_in_words(const std::string& save) {
   if (save.empty()) return "stopped; nothing was saved, since checkpoint.save is not set";
   try {
@@ -193,10 +90,6 @@ std::string saved_in_words(const std::string& save) {
     return fmt::format("stopped; what was saved in '{}' is unknown: {}", save, e.what());
   }
 }
-
-// The lock of the save folder, which our launcher holds for its ranks. Under another launcher it is not set, and the
-// rank that publishes checkpoints takes the lock.
-constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
 
 std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIdentity& job) {
   const CheckpointConfig& config = call.recipe.checkpoint;
@@ -214,11 +107,9 @@ std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIden
   }
 }
 
-// If false, it is flags. A word without a flag can only be a path.
-bool is_file(const std::string& given) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(given, ignored) ||
-         (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
+// Whether the argument is a path and not flags of Megatron. A word without a flag can only be a path.
+bool names_file(const std::string& given) {
+  return is_file(given) || (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
 }
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
@@ -230,11 +121,11 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
     throw misuse(fmt::format("{} makes a recipe, which you should check before you run it", flag),
                  "add --print-recipe > recipe.yaml, then braid train recipe.yaml");
   const std::string& given = options.run_script ? *options.run_script : *options.from_megatron;
-  const MegatronCommand command = options.run_script ? read_megatron_command(run_script(given))
-                                  : is_file(given)   ? read_megatron_command(read_shell_file(given, kFromMegatron))
-                                                     : read_megatron_command(given);
+  const MegatronCommand command = options.run_script  ? read_megatron_command(run_script(given))
+                                  : names_file(given) ? read_megatron_command(read_shell_file(given, kFromMegatron))
+                                                      : read_megatron_command(given);
   const MegatronRecipe made = recipe_from_megatron(command, overrides);
-  if (!made.has_model && (options.run_script || is_file(given)))
+  if (!made.has_model && (options.run_script || names_file(given)))
     throw ConfigError(
         {fmt::format("the model of '{}' is unknown: it needs the values of --hidden-size, --num-layers and "
                      "--num-attention-heads, or a --model-provider that Braid knows",
@@ -251,7 +142,7 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
 void announce(const TrainOptions& options, const RecipeCall& call, const Topology& topology) {
   const std::string path = options.log_dir.empty() ? "" : options.log_dir + "/recipe.yaml";
   std::error_code ignored;
-  if (!path.empty()) std::filesystem::create_directories(options.log_dir, ignored);
+  if (!path.empty()) fs::create_directories(options.log_dir, ignored);
   if (!path.empty() && !(std::ofstream(path) << to_yaml(call.recipe)).flush())
     throw ConfigError({fmt::format("cannot write '{}': {}", path, std::strerror(errno)), "--log-dir",
                        "give a folder that you can write to"});
@@ -273,36 +164,9 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
   std::fflush(stdout);
 }
 
-int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& spec, const JobIdentity& job,
-             const std::vector<Problem>& problems) {
-  const bool under_ours = spec.launcher == Launcher::Local;
-  const StopRequest stop(StopRequest::Clock::now(), {.rank = spec.rank,
-                                                     .next = next_in_words(recipe, std::nullopt),
-                                                     .speaks_for_all = !under_ours && spec.rank == 0,
-                                                     .parent_is_launcher = under_ours});
-  check_world(spec, topology);
-  const RunContext context = {.stop = stop,
-                              .under_braid_launcher = under_ours,
-                              .job = job,
-                              .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
-  std::optional<RunResult> result;  // none: refused
-  run_as_rank(
-      spec, recipe.dist, topology.all_coordinates(),
-      [&](World& world) {
-        if (under_ours || !any_rank_refused(problems, world)) result = train(recipe, topology, world, context);
-      },
-      [&] { return stop.asked(); });
-  if (!result) return 2;
-  const int signal = interrupting_signal(result->stop);
-  if (!under_ours) return signal ? 128 + signal : result->lost_output ? 1 : 0;
-  // To our launcher, a rank with a nonzero exit code has failed.
-  if (result->lost_output) RunLog::print_to_stdout(to_control_line(LostOutput{}));
-  if (signal) RunLog::print_to_stdout(to_control_line(EndedBySignal{signal}));
-  return 0;
-}
-
 // Starts the ranks, or runs as one of them.
-int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector<std::string>& command_line) {
+int train_recipe(const RankCommands& as_rank, const TrainOptions& options, RecipeCall call,
+                 const std::vector<std::string>& command_line) {
   Recipe& recipe = call.recipe;
   const Env env = process_env();
   // Slurm counts requeues from 1; the variable is not set on the first run.
@@ -321,7 +185,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
-  if (spec) return run_rank(recipe, topology, *spec, job, problems.list);
+  if (spec) return as_rank.train(recipe, topology, *spec, job, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
                        .log_dir = options.log_dir,
@@ -332,7 +196,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
                                          .saved = [&] { return saved_in_words(recipe.checkpoint.save); }}});
 }
 
-int run_train(const TrainOptions& options, const std::vector<std::string>& arguments,
+int run_train(const RankCommands& as_rank, const TrainOptions& options, const std::vector<std::string>& arguments,
               const std::vector<std::string>& command_line) {
   if (options.megatron_flags) {
     fmt::print("{}", megatron_flags_tables());
@@ -343,39 +207,54 @@ int run_train(const TrainOptions& options, const std::vector<std::string>& argum
     throw misuse("no recipe is given", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`");
   RecipeCall call = options.print_recipe ? read_recipe_call(options.recipe_path, arguments)
                                          : read_recipe_to_run(options.recipe_path, arguments);
-  if (!options.print_recipe) return train_recipe(options, std::move(call), command_line);
+  if (!options.print_recipe) return train_recipe(as_rank, options, std::move(call), command_line);
   fmt::print("{}", to_yaml(call.recipe));
   return 0;
 }
 
 }  // namespace
 
-Command eval_command() {
-  const auto o = std::make_shared<EvalOptions>();
-  return {.name = kEval.name,
-          .help = kEval.help,
-          .options = {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train", kRequired},
-                      {"--iterations", &o->iterations,
-                       "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)",
-                       kPositive},
-                      {"--show", &o->shown,
-                       "print this many questions with the right and the model's (teacher-forced) answers",
-                       Rules{.check = NumberSign::NonNegative}},
-                      {"--answers", &o->answers,
-                       "file for all questions and (teacher-forced) answers, one JSON object per line"},
-                      {"--html", &o->page, "page with pictures, questions and answers; needs no other files"},
-                      {"--json", &o->json, "print one JSON object and nothing else"},
-                      {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
-          .extras = Extras::RecipeKeys,
-          .footer = "Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n",
-          .run = [o](Call& call) { call.exit_code = evaluate(*o, call.arguments, call.command_line); }};
+std::string next_in_words(const Recipe& recipe, const std::optional<RunProgress>& progress) {
+  const std::string& save = recipe.checkpoint.save;
+  const std::string ends = save.empty() ? "ending without a checkpoint, since checkpoint.save is not set"
+                                        : fmt::format("saving to '{}'", save);
+  if (!progress)
+    return fmt::format("finishing the current iteration{}, then {}",
+                       evaluates(recipe.train) ? ", or ending the evaluation early" : "", ends);
+  const bool is_last = progress->iteration >= progress->iterations;
+  if (progress->evaluates && is_last && !save.empty())
+    return fmt::format("ending the evaluation early; the last iteration is saved in '{}'", save);
+  if (progress->evaluates)
+    return fmt::format("ending the evaluation of iteration {} early, then {}", progress->iteration, ends);
+  if (is_last) return "the last iteration is done, " + ends;
+  return fmt::format("finishing iteration {}, then {}", progress->iteration + 1, ends);
 }
 
-Command train_command() {
+Command eval_command(const RankCommands& as_rank) {
+  const auto o = std::make_shared<EvalOptions>();
+  return {
+      .name = "eval",
+      .help = "Evaluate a checkpoint on the data of a recipe",
+      .options =
+          {{"recipe", &o->recipe_path, "recipe file; its keys may follow, as for braid train", kRequired},
+           {"--iterations", &o->iterations,
+            "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)", kPositive},
+           {"--show", &o->shown, "print this many questions with the right and the model's (teacher-forced) answers",
+            Rules{.check = NumberSign::NonNegative}},
+           {"--answers", &o->answers, "file for all questions and (teacher-forced) answers, one JSON object per line"},
+           {"--html", &o->page, "page with pictures, questions and answers; needs no other files"},
+           {"--json", &o->json, "print one JSON object and nothing else"},
+           {"--oversubscribe", &o->oversubscribe, kOversubscribeHelp}},
+      .extras = Extras::RecipeKeys,
+      .footer = "Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n",
+      .run = [o, as_rank](Call& call) { call.exit_code = evaluate(as_rank, *o, call.arguments, call.command_line); }};
+}
+
+Command train_command(const RankCommands& as_rank) {
   const auto o = std::make_shared<TrainOptions>();
   return {
-      .name = kTrain.name,
-      .help = kTrain.help,
+      .name = "train",
+      .help = "Train the model of a recipe",
       .options = {{"recipe", &o->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input"},
                   {"--log-dir", &o->log_dir,
                    "folder for logs: rank_N.log has the output of rank N in all starts, recipe.yaml the full recipe"},
@@ -396,8 +275,8 @@ Command train_command() {
                    overrides_help();
           },
       .run =
-          [o](Call& call) {
-            call.exit_code = run_train(*o, call.arguments, call.command_line);
+          [o, as_rank](Call& call) {
+            call.exit_code = run_train(as_rank, *o, call.arguments, call.command_line);
             if (call.exit_code != 0) std::clearerr(stdout);  // the error has been reported
           }};
 }

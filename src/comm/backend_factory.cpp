@@ -1,9 +1,7 @@
 #include "comm/backend_factory.h"
-
 #include <sched.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"
@@ -51,7 +49,6 @@ class PatientThreads {
     if (changed_) set(SCHED_OTHER);
   }
   PatientThreads(const PatientThreads&) = delete;
-  PatientThreads& operator=(const PatientThreads&) = delete;
 
  private:
   static bool set(int policy) {
@@ -74,9 +71,7 @@ Device device_of_address(const std::string& address) {
 }  // namespace
 
 MakeBackend gloo_backends(std::shared_ptr<Store> store, const GlooSettings& settings) {
-  std::vector<Device> devices;
-  for (const std::string& address : settings.addresses) devices.push_back(device_of_address(address));
-  return [store = std::move(store), settings, devices = std::move(devices)](
+  return [store = std::move(store), settings, devices = vector_of<Device>(settings.addresses, device_of_address)](
              const std::string& name, const std::vector<int>& ranks, int group_rank) {
     auto options = ProcessGroupGloo::Options::create(settings.connect_timeout);
     options->devices = devices;

@@ -1,9 +1,7 @@
 #include "comm/collectives.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-
 #include "base/error.h"
 
 namespace braid {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "comm/group.h"
 #include "tensor/autograd.h"
 

@@ -1,8 +1,6 @@
 #include "comm/comm_meter.h"
-
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "comm/backend_factory.h"
 #include "comm/progress.h"
 

@@ -5,7 +5,6 @@
 
 #include <c10/core/Event.h>
 #include <c10/util/intrusive_ptr.h>
-
 #include "comm/comm_times.h"
 
 namespace c10d {
@@ -26,14 +25,12 @@ class CommMeter {
   explicit CommMeter(const c10::Device& device, Now now = &std::chrono::steady_clock::now);
   ~CommMeter();
   CommMeter(const CommMeter&) = delete;
-  CommMeter& operator=(const CommMeter&) = delete;
 
   // Operations that start while it exists have this purpose in their key.
   class Purpose {
    public:
     ~Purpose() { meter_.purpose_ = outer_; }
     Purpose(const Purpose&) = delete;
-    Purpose& operator=(const Purpose&) = delete;
 
    private:
     friend class CommMeter;

@@ -15,15 +15,37 @@ struct CommKey {
 class CoveredTime {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  void add(TimePoint begin, TimePoint end);
-  void add(const CoveredTime& other);
-  double ms() const;
+  void add(TimePoint begin, TimePoint end) {
+    intervals_.push_back({begin, end});
+    if (intervals_.size() < most_) return;
+    join();
+    most_ = std::max(kLeast, 2 * intervals_.size());
+  }
+  void add(const CoveredTime& other) {
+    for (const Interval& interval : other.intervals_) add(interval.begin, interval.end);
+  }
+  double ms() const {
+    CoveredTime joined = *this;
+    joined.join();
+    std::chrono::duration<double, std::milli> sum{0};
+    for (const Interval& interval : joined.intervals_) sum += interval.end - interval.begin;
+    return sum.count();
+  }
 
  private:
   struct Interval {
     TimePoint begin, end;
   };
-  void join();
+  void join() {
+    std::ranges::sort(intervals_, {}, &Interval::begin);
+    std::vector<Interval> joined;
+    for (const Interval& interval : intervals_)
+      if (joined.empty() || interval.begin > joined.back().end)
+        joined.push_back(interval);
+      else
+        joined.back().end = std::max(joined.back().end, interval.end);
+    intervals_ = std::move(joined);
+  }
 
   static constexpr std::size_t kLeast = 256;
   std::vector<Interval> intervals_;
@@ -38,7 +60,12 @@ struct CommUse {
   // that are in flight together cover that time once: else a rank that waits for the first would seem to hide the
   // others.
   CoveredTime in_flight{};
-  CommUse& operator+=(const CommUse& other);
+  CommUse& operator+=(const CommUse& other) {
+    bytes += other.bytes;
+    exposed.add(other.exposed);
+    in_flight.add(other.in_flight);
+    return *this;
+  }
 };
 using CommLedger = std::map<CommKey, CommUse>;
 
@@ -47,7 +74,12 @@ struct CommTotals {
 
   // The share of the time in flight in which the rank could compute.
   double hidden() const { return in_flight_ms > 0 ? std::max(0.0, 1 - exposed_ms / in_flight_ms) : 1; }
-  CommTotals& operator+=(const CommTotals& other);
+  CommTotals& operator+=(const CommTotals& other) {
+    bytes += other.bytes;
+    in_flight_ms += other.in_flight_ms;
+    exposed_ms += other.exposed_ms;
+    return *this;
+  }
 };
 
 // One operation, for a trace.

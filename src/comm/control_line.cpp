@@ -1,7 +1,4 @@
 #include "comm/control_line.h"
-
-#include <fmt/core.h>
-
 #include "base/strings.h"
 
 namespace braid {

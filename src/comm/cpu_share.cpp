@@ -1,15 +1,11 @@
 #include "comm/cpu_share.h"
-
 #include <nlohmann/json.hpp>
 #include <sched.h>
-
 #include "base/files.h"
 #include "base/strings.h"
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 // "200000 100000" is 2 CPUs, "max 100000" no limit. cgroup v1 has two files, and -1 for no limit.
 std::optional<double> quota_in(const fs::path& folder) {
@@ -66,8 +62,7 @@ std::vector<int> threads_of_ranks(const std::vector<CpuShare>& ranks) {
   }
   std::vector<int> threads;
   for (const CpuShare& rank : ranks) {
-    double cpus = 0;
-    for (const int cpu : rank.cpus) cpus += 1.0 / users_of_cpu[{rank.host, cpu}];
+    auto cpus = sum_of<double>(rank.cpus, [&](const int cpu) { return 1.0 / users_of_cpu[{rank.host, cpu}]; });
     if (rank.quota > 0) cpus = std::min(cpus, rank.quota / users_of_quota[{rank.host, rank.quota_group}]);
     threads.push_back(std::max(1, static_cast<int>(cpus + 1e-6)));  // three thirds may add up to less than 1
   }

@@ -1,13 +1,9 @@
 #include "comm/failure_board.h"
-
+#include <list>
 #include <poll.h>
-#include <unistd.h>
-
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-
-#include <list>
-
+#include <unistd.h>
 #include "base/strings.h"
 
 namespace braid {

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <signal.h>
-
 #include "base/socket.h"
 #include "comm/progress.h"
 

@@ -4,7 +4,6 @@
 #include <c10/core/Event.h>
 #include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-
 #include "base/error.h"
 #include "comm/backend_factory.h"
 #include "comm/store.h"

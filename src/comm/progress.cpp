@@ -1,7 +1,4 @@
 #include "comm/progress.h"
-
-#include <fmt/core.h>
-
 #include "base/strings.h"
 
 namespace braid {

@@ -77,7 +77,6 @@ class Progress {
    public:
     ~Scope();
     Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
 
    private:
     friend class Progress;

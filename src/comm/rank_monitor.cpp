@@ -1,13 +1,9 @@
-#include <fmt/format.h>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <poll.h>
-#include <unistd.h>
-
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-
-#include <csignal>
-
+#include <unistd.h>
 #include "base/process.h"
 #include "base/strings.h"
 #include "comm/failure_board.h"

@@ -1,18 +1,15 @@
 #include "comm/run_as_rank.h"
-
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
-#include <dlfcn.h>
-#include <fmt/core.h>
 #include <signal.h>
 #include <torch/cuda.h>
 #include <unistd.h>
-
 #include "base/process.h"
 #include "base/strings.h"
 #include "comm/backend_factory.h"
 #include "comm/cpu_share.h"
 #include "comm/failure_board.h"
+#include "comm/gpus.h"
 #include "comm/store.h"
 #include "comm/world.h"
 
@@ -64,8 +61,7 @@ std::string agree_on(const std::string& name, const std::string& own, const Worl
 void choose_threads(const WorldSpec& spec, Store& store) {
   const std::string of_ranks =
       agree_on("threads", to_text(cpu_share_of_this_process()), spec, store, [](const auto& texts) {
-        std::vector<CpuShare> shares;
-        for (const std::string& text : texts) shares.push_back(parse_cpu_share(text));
+        const auto shares = vector_of<CpuShare>(texts, parse_cpu_share);
         return joined(threads_of_ranks(shares), " ");
       });
   if (spec.threads) return at::set_num_threads(*spec.threads);  // MKL alone would use at most a thread per core
@@ -91,9 +87,7 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
   if (spec.launcher == Launcher::Local) return {"127.0.0.1"};  // listen only where other hosts cannot connect
   const std::string leads_to_store = agree_on_address(spec, store);
   if (spec.gloo_interfaces.empty()) return {leads_to_store};
-  std::vector<std::string> addresses;
-  for (const std::string& name : spec.gloo_interfaces) addresses.push_back(address_of_interface(name));
-  return addresses;
+  return vector_of<std::string>(spec.gloo_interfaces, address_of_interface);
 }
 
 std::string choose_backend(const WorldSpec& spec, const CommConfig& config, c10::Device device, Store& store) {
@@ -147,7 +141,6 @@ class ExitGuard {
   }
   ~ExitGuard() { active_ = false; }
   ExitGuard(const ExitGuard&) = delete;
-  ExitGuard& operator=(const ExitGuard&) = delete;
 
  private:
   inline static std::atomic<bool> active_ = false;
@@ -202,7 +195,9 @@ class RankRuntime {
 
   void connect_store() {
     auto scope = progress_.phase("connecting to the store at " + to_string(spec_.store));
-    if (spec_.rank == 0 && !spec_.store_is_served) store_server_.emplace(serving_address(spec_), spec_.store.port);
+    if (spec_.rank == 0 && !spec_.store_is_served)
+      store_server_.emplace(spec_.store_socket ? Fd(*spec_.store_socket)
+                                               : listen_for_store(serving_address(spec_), spec_.store.port));
     store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s), "braid/" + spec_.attempt,
                                      time_to_connect_);
   }
@@ -262,43 +257,6 @@ void run_as_rank(const WorldSpec& spec, const CommConfig& config, const std::vec
   } catch (const std::exception& e) {
     runtime.fail(words_of(e), false, 1);
   }
-}
-
-// --- visible GPUs
-
-int visible_gpus() {
-  const NoSignals in_threads;  // for the threads that CUDA's driver starts here
-  return static_cast<int>(torch::cuda::device_count());
-}
-
-// The functions of NVML are found when they are called: machines without GPUs have no such library.
-std::int64_t gpu_memory_bytes() {
-  const NoSignals in_threads;  // for the threads that NVIDIA's driver may start here
-  const std::unique_ptr<void, int (*)(void*)> library(dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL), dlclose);
-  const auto call = [&]<class... Arguments>(const char* name, Arguments... arguments) {
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library.get(), name));
-    return function != nullptr && function(arguments...) == 0;
-  };
-  if (!library || !call("nvmlInit_v2")) return 0;
-  unsigned count = 0;
-  std::int64_t least = 0;
-  bool known = call("nvmlDeviceGetCount_v2", &count);
-  for (unsigned i = 0; known && i < count; ++i) {
-    void* gpu = nullptr;
-    struct {
-      unsigned long long total, free, used;
-    } memory = {};
-    known = call("nvmlDeviceGetHandleByIndex_v2", i, &gpu) && call("nvmlDeviceGetMemoryInfo", gpu, &memory);
-    const auto total = static_cast<std::int64_t>(memory.total);
-    least = i == 0 ? total : std::min(least, total);
-  }
-  call("nvmlShutdown");
-  return known ? least : 0;
-}
-
-Problem no_gpu(const std::string& where, const std::string& to_whom) {
-  return {fmt::format("no GPU is visible{} on {}", to_whom, host_name()), where,
-          "use a build and a machine with CUDA, or dist.device=cpu and dist.backend=auto"};
 }
 
 }  // namespace braid

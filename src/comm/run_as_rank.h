@@ -39,10 +39,4 @@ inline void describe(Fields& f, CommConfig& c) {
 void run_as_rank(const WorldSpec& spec, const CommConfig& config, const std::vector<std::string>& rank_coordinates,
                  const std::function<void(World&)>& body, const std::function<bool()>& stopped = {});
 
-// The GPUs that this process sees, for checks before any rank starts. Neither function initialises them.
-int visible_gpus();
-// The memory of this host's smallest GPU, as NVIDIA's management library knows it; 0: unknown.
-std::int64_t gpu_memory_bytes();
-Problem no_gpu(const std::string& where, const std::string& to_whom = "");  // for a request of one
-
 }  // namespace braid

@@ -1,10 +1,7 @@
 #include "comm/store.h"
-
+#include <future>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <future>
-
 #include "comm/world_spec.h"
 
 namespace braid {
@@ -27,23 +24,15 @@ std::shared_ptr<T> shared(c10::intrusive_ptr<T> object) {
 
 }  // namespace
 
-StoreServer::StoreServer(const std::string& bind_host, int port) {
-  Fd listener;
-  try {
-    listener = listen_tcp(bind_host, port);
-  } catch (const std::system_error& e) {
-    if (e.code() != std::errc::address_in_use) throw;
-    throw ConfigError({fmt::format("port {} of {} is in use by another program", port, host_name()), "MASTER_PORT",
-                       "set MASTER_PORT to a free port, or end the run that still holds this one"});
-  }
-  port_ = local_port(listener);
-  // TCPStore by itself would listen on every interface, so it gets a socket that is already bound.
+// TCPStore by itself would listen on every interface.
+StoreServer::StoreServer(Fd listener) : port_(local_port(listener)) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port_);
   options.isServer = true;
   options.waitWorkers = false;
+  const std::string address = local_address(listener);
   options.masterListenFd = listener.release();
-  server_ = shared(c10::make_intrusive<c10d::TCPStore>(bind_host.empty() ? "localhost" : bind_host, options));
+  server_ = shared(c10::make_intrusive<c10d::TCPStore>(address, options));
 }
 
 namespace {

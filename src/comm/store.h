@@ -11,11 +11,10 @@ namespace braid {
 
 std::string words_of(const std::exception& error);  // without the stack that libtorch's errors carry
 
-// Serves a store from this process until destroyed.
+// Serves a store on a listening socket until destroyed.
 class StoreServer {
  public:
-  // `bind_host` "": on every interface. A busy port is a ConfigError; port 0 lets the system choose.
-  StoreServer(const std::string& bind_host, int port);
+  explicit StoreServer(Fd listener);
   int port() const { return port_; }
 
  private:

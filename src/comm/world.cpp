@@ -1,13 +1,10 @@
 #include "comm/world.h"
-
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/accumulate.h>
-#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "comm/comm_meter.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <c10/core/Device.h>
-
 #include "comm/backend_factory.h"
 #include "comm/group.h"
 #include "comm/progress.h"

@@ -1,11 +1,8 @@
 #include "comm/world_spec.h"
-
 #include <ifaddrs.h>
 #include <netdb.h>
-
 #include <netinet/in.h>
 #include <sys/socket.h>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -57,6 +54,8 @@ struct Variables {
   }
 };
 
+constexpr const char* kStoreSocket = "BRAID_STORE_SOCKET";
+
 WorldSpec from_torchrun(const Env& env) {
   const Variables variables = {env, env("RANK") ? "RANK" : "WORLD_SIZE"};
   WorldSpec spec;
@@ -70,6 +69,7 @@ WorldSpec from_torchrun(const Env& env) {
   check_rank("LOCAL_RANK", spec.local_rank, "LOCAL_WORLD_SIZE", spec.local_size);
   spec.store = {variables.text("MASTER_ADDR"), variables.number("MASTER_PORT", 1, 65535)};
   spec.store_is_served = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  if (env(kStoreSocket)) spec.store_socket = variables.number(kStoreSocket);
   spec.attempt = env("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (auto board = env("BRAID_BOARD")) spec.board = parse_endpoint(*board);
   spec.board_nonce = env("BRAID_BOARD_NONCE").value_or("");
@@ -173,8 +173,9 @@ std::map<std::string, std::string> local_rank_env(const WorldSpec& spec) {
       {"LOCAL_WORLD_SIZE", std::to_string(spec.local_size)},
       {"MASTER_ADDR", spec.store.host},
       {"MASTER_PORT", std::to_string(spec.store.port)},
+      {"TORCHELASTIC_USE_AGENT_STORE", spec.store_is_served ? "True" : "False"},
   };
-  if (spec.store_is_served) env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  if (spec.store_socket) env[kStoreSocket] = std::to_string(*spec.store_socket);
   if (spec.board) env["BRAID_BOARD"] = to_string(*spec.board);
   if (spec.board) env["BRAID_BOARD_NONCE"] = spec.board_nonce;
   return env;
@@ -280,6 +281,16 @@ std::string address_of_interface(const std::string& name) {
                          : fmt::format("host {} has no network interface '{}'", host_name(), name),
                      "GLOO_SOCKET_IFNAME",
                      fmt::format("it has {}", joined(std::vector<std::string>(names.begin(), names.end()), ", "))});
+}
+
+Fd listen_for_store(const std::string& bind_host, int port) {
+  try {
+    return listen_tcp(bind_host, port);
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::address_in_use) throw;
+    throw ConfigError({fmt::format("port {} of {} is in use by another program", port, host_name()), "MASTER_PORT",
+                       "set MASTER_PORT to a free port, or end the run that still holds this one"});
+  }
 }
 
 std::string serving_address(const WorldSpec& spec) {

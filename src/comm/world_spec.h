@@ -17,6 +17,7 @@ struct WorldSpec {
   int local_rank = 0, local_size = 1;  // among the ranks on this host
   Endpoint store;                      // the rendezvous
   bool store_is_served = false;        // by the launcher; otherwise rank 0 serves it
+  std::optional<int> store_socket{};   // on which rank 0 serves it; the launcher listens there since before it started
   std::string attempt = "0";           // torchrun's store survives a restart of its ranks; keys must not match old ones
   std::optional<Endpoint> board;       // the launcher's failure board; otherwise rank 0 serves one
   std::string board_nonce{};           // the launcher's board accepts only ranks that know it
@@ -44,6 +45,10 @@ std::vector<int> expand_tasks_per_node(const std::string& text);
 // The interface's first IPv4 address, else its first IPv6 address that others can use. ConfigError about
 // GLOO_SOCKET_IFNAME when this host has no such interface, or it has no address.
 std::string address_of_interface(const std::string& name);
+
+// Listens for the clients of a store. `bind_host` "": on every interface. A busy port is a ConfigError; port 0 lets the
+// system choose.
+Fd listen_for_store(const std::string& bind_host, int port);
 
 // Where rank 0 listens for the others: at the address by which they know this host, if they know one. A name may
 // resolve to another address on other hosts, and to several on this one; then it listens on every interface: "".

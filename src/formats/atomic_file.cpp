@@ -1,9 +1,7 @@
 #include "formats/atomic_file.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
-
 #include "base/strings.h"
 
 namespace braid {

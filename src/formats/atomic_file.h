@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sys/types.h>
-
 #include "base/socket.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include "formats/pickle.h"
-
 #include "base/error.h"
 #include "base/utf8.h"
 

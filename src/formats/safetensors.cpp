@@ -1,17 +1,14 @@
 #include "formats/safetensors.h"
-
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
-
 #include <sys/mman.h>
 #include <sys/stat.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
@@ -243,12 +240,11 @@ std::set<std::string> usable_shards(const std::map<std::string, std::string>& in
   std::set<std::string> usable, seen;
   for (const auto& [tensor, shard] : index) {
     if (!seen.insert(shard).second) continue;
-    std::error_code ignored;
     if (!is_plain_file_name(shard))
       problems.add(
           fmt::format("the index maps tensor {} to {}, which is not a file name", in_quotes(tensor), in_quotes(shard)),
           index_path, "shards are in the folder of the index: use a name without folders");
-    else if (!fs::is_regular_file(folder / shard, ignored))
+    else if (!is_file(folder / shard))
       problems.add(fmt::format("the index names shard {}, which is missing", in_quotes(shard)), index_path,
                    "download the missing shard");
     else
@@ -277,8 +273,7 @@ void check_against_index(const std::map<std::string, std::string>& index, const 
 
 std::string weights_of_folder(const fs::path& folder) {
   const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
-  std::error_code ignored;
-  const bool has_single = fs::exists(single, ignored), has_index = fs::exists(index, ignored);
+  const bool has_single = is_there(single), has_index = is_there(index);
   if (has_single && has_index)
     throw ConfigError({"the folder has model.safetensors and an index of shards", folder, "remove the stale one"});
   if (!has_single && !has_index)
@@ -320,8 +315,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
     mappings_.push_back(file.mapping);
     std::ranges::move(read_file(file, file_path, problems), std::back_inserter(tensors_));
   };
-  std::error_code ignored;
-  const std::string weights = fs::is_directory(path, ignored) ? weights_of_folder(path) : path;
+  const std::string weights = is_folder(path) ? weights_of_folder(path) : path;
   if (weights.ends_with(".json")) {
     const fs::path folder = fs::path(weights).parent_path();
     const MappedFile file(weights);
@@ -357,7 +351,7 @@ SafetensorsWriter::SafetensorsWriter(std::string folder, const std::vector<Tenso
 
 SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std::vector<TensorInfo>& tensors) {
   // A symbolic link is kept. Made absolute, since the name of a file that does not exist yet would have no folder.
-  const std::filesystem::path file = std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  const fs::path file = fs::weakly_canonical(fs::absolute(path));
   SafetensorsWriter writer(file.parent_path().string());
   writer.start_shard(file.filename().string(), tensors);
   return writer;
@@ -385,7 +379,7 @@ void SafetensorsWriter::start_shard(const std::string& file_name, std::vector<Te
   text.insert(0, length);
   for (const TensorInfo& tensor : tensors) slots_.at(tensor.name).offset += static_cast<std::int64_t>(text.size());
   file_names_.push_back(file_name);
-  files_.emplace_back((std::filesystem::path(folder_) / file_name).string());
+  files_.emplace_back((fs::path(folder_) / file_name).string());
   files_.back().write_at(0, std::as_bytes(std::span(text)));
   total_bytes_ += offset;
 }
@@ -405,7 +399,7 @@ void SafetensorsWriter::finish() {
     nlohmann::json index;
     index["metadata"]["total_size"] = total_bytes_;
     for (const auto& [name, slot] : slots_) index["weight_map"][name] = file_names_[slot.shard];
-    write_file(std::filesystem::path(folder_) / "model.safetensors.index.json", index.dump(2) + "\n");
+    write_file(fs::path(folder_) / "model.safetensors.index.json", index.dump(2) + "\n");
   }
   sync_folder(folder_);
 }

@@ -1,7 +1,4 @@
 #include "formats/torch_archive.h"
-
-#include <caffe2/serialize/inline_container.h>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -81,8 +78,7 @@ Bytes find_directory(const ArchiveSource& source) {
 }
 
 PickleValue pickle_ints(const std::vector<std::int64_t>& values) {
-  std::vector<PickleValue> items;
-  for (const std::int64_t value : values) items.push_back(pickle(value));
+  auto items = vector_of<PickleValue>(values, [](const std::int64_t value) { return pickle(value); });
   return pickle_tuple(std::move(items));
 }
 
@@ -201,40 +197,6 @@ PickleValue pickle_tensor(const PickledTensor& tensor) {
   return pickle_call(pickle_global("torch._utils", "_rebuild_tensor_v2"),
                      {pickle(PicklePersistent{id}), pickle(tensor.storage_offset), pickle_ints(tensor.shape),
                       pickle_ints(tensor.strides), pickle(false), no_hooks});
-}
-
-void write_archive(const PickleValue& value, std::optional<std::span<const std::byte>> storage,
-                   const ArchiveSink& sink) {
-  const std::string pickle = write_pickle(value);
-  constexpr std::string_view kByteOrder = "little";
-  std::exception_ptr error;
-  // libtorch calls this from C, which exceptions must not cross. After an error the rest is discarded:
-  // PyTorchStreamWriter's destructor ends the program if a write fails.
-  const auto write = [&](const void* data, std::size_t n) {
-    try {
-      if (!error) sink({static_cast<const std::byte*>(data), n});
-    } catch (...) {
-      error = std::current_exception();
-    }
-    return n;
-  };
-  {
-    // torch.load ignores the zip's CRC-32, which would take longer than everything else.
-    caffe2::serialize::PyTorchStreamWriter writer(write, /*compute_crc32=*/!storage);
-    writer.writeRecord("data.pkl", pickle.data(), pickle.size());
-    writer.writeRecord("byteorder", kByteOrder.data(), kByteOrder.size());
-    if (storage) writer.writeRecord("data/0", storage->data(), storage->size());
-    writer.writeEndOfFile();
-  }
-  if (error) std::rethrow_exception(error);
-}
-
-std::string write_archive(const PickleValue& value) {
-  std::string bytes;
-  write_archive(value, std::nullopt, [&](std::span<const std::byte> part) {
-    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
-  });
-  return bytes;
 }
 
 PickleValue read_archive(std::string_view bytes, const std::string& file) {

@@ -1,5 +1,4 @@
 #include "forward/forward.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
@@ -7,7 +6,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
 #include "comm/world.h"
 #include "data/batches/batch.h"
 #include "mimo/executor.h"
@@ -261,9 +259,7 @@ class EncoderWork : public ModelWork<Encoder> {
   }
 
   EdgeRows rows_over(int, int) const override {
-    std::int64_t rows = 0;
-    for (const auto& extent : items_) rows += hidden_rows_of(config_, extent);
-    return {0, rows, width_};
+    return {0, sum_of<std::int64_t>(items_, [&](auto& extent) { return hidden_rows_of(config_, extent); }), width_};
   }
 
   // Every tp rank of the last pipeline stage has its replica's features; tp rank 0 contributes them.
@@ -296,8 +292,7 @@ ForwardResult run_model(const Config& config, const Fill& fill, const Batch& bat
                         const Topology& topology, World& world) {
   const RankRun rank(options, topology, world);
   const std::vector<ParamSpec> specs = declare_parameters(config, stage_count(rank.module));
-  std::vector<int> stages;
-  for (const Stage& stage : stages_of(topology, world.rank())) stages.push_back(stage.index);
+  const auto stages = vector_of<int>(stages_of(topology, world.rank()), &Stage::index);
   Parameters parameters(specs, stages, shard_coordinates(rank.module, world.rank()), options.dtype, world.device());
   fill(parameters);
   Work work(config, parameters, batch, rank);

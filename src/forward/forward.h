@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "models/encoder.h"
 #include "nn/config.h"
 #include "nn/parameters.h"

@@ -1,9 +1,8 @@
 #include "forward/forward_files.h"
-
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "ckpt/tensor_io.h"
 #include "comm/world.h"
@@ -14,8 +13,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string where_is(const SafetensorsReader& inputs, const std::string& name) {
   return fmt::format("{}, {}", inputs.path(), name);
@@ -41,8 +38,7 @@ std::string first_of(const std::vector<T>& values) {
 
 const StoredTensor& require(const SafetensorsReader& inputs, const std::string& name) {
   if (const StoredTensor* found = inputs.find(name)) return *found;
-  std::vector<std::string> names;
-  for (const StoredTensor& tensor : inputs.tensors()) names.push_back(in_quotes(tensor.name));
+  const auto names = vector_of<std::string>(inputs.tensors(), [](auto& tensor) { return in_quotes(tensor.name); });
   throw ConfigError({fmt::format("the inputs have no tensor '{}'", name), inputs.path(),
                      names.empty() ? "the file is empty" : fmt::format("the file has {}", first_of(names))});
 }
@@ -221,12 +217,11 @@ void check_outputs(const ForwardRequest& request) {
   std::error_code error;
   // Absolute, since the bare name of a file that does not exist yet would have no folder.
   const fs::path path = fs::weakly_canonical(fs::absolute(request.outputs), error), folder = path.parent_path();
-  if (!fs::is_directory(folder, error))
-    refuse_path(fmt::format("the folder '{}' does not exist", folder.string()), "create it");
+  if (!is_folder(folder)) refuse_path(fmt::format("the folder '{}' does not exist", folder.string()), "create it");
   if (access(folder.c_str(), W_OK) != 0)
     refuse_path(fmt::format("the folder '{}' cannot be written: {}", folder.string(), std::strerror(errno)),
                 "choose another");
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+  if (is_there(path) && !is_file(path))
     refuse_path(fmt::format("'{}' is not a plain file", request.outputs), "give the name of a new file");
   if (path == fs::weakly_canonical(request.inputs, error))
     refuse_path("the outputs would replace the inputs", "choose another name");
@@ -302,9 +297,8 @@ class OutputFile {
 Topology check_forward(const ForwardRequest& request) {
   check_outputs(request);
   const StoredModel model = open_model(request.model);
-  std::vector<Problem> problems = std::visit(
-      [&](const auto& config) { return validate(config, layout_sizes(request.layout), "layout"); }, model.config);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  throw_if_any(std::visit([&](const auto& config) { return validate(config, layout_sizes(request.layout), "layout"); },
+                          model.config));
   const auto* language = std::get_if<HybridLmConfig>(&model.config);
   const SafetensorsReader inputs(request.inputs);
   if (language) {

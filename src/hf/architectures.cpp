@@ -1,8 +1,6 @@
-#include "hf/architectures.h"
-
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
+#include "hf/model.h"
 
 namespace braid {
 namespace {

@@ -1,16 +1,12 @@
 #include "hf/model.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
-
 #include "base/files.h"
-#include "hf/architectures.h"
 
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const char* const kConfigFile = "config.json";
@@ -25,16 +21,15 @@ std::string read_text(const fs::path& path, const std::string& fix) {
 }
 
 void require_folder(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored))
+  if (!is_folder(path))
     throw ConfigError({fmt::format("'{}' is not a folder", path), "", "give the folder of a model"});
 }
 
 void make_empty_folder(const std::string& path) {
   std::error_code error;
-  if (fs::exists(path, error) && !fs::is_directory(path, error))
+  if (is_there(path) && !is_folder(path))
     throw ConfigError({fmt::format("'{}' exists and is not a folder", path), "", "choose another name"});
-  if (fs::is_directory(path, error) && !fs::is_empty(path, error))
+  if (is_folder(path) && !fs::is_empty(path, error))
     throw ConfigError({fmt::format("the folder '{}' is not empty", path), "", "choose another one, or empty it"});
   fs::create_directories(path, error);
   if (error)
@@ -62,7 +57,7 @@ HfConfig read_model_file(const std::string& path) {
     problems.push_back({"the file lacks the kind of model", path + ", kind", "use nemotron_h or radio"});
   if (problems.empty())
     problems = std::visit([&](const auto& c) { return validate(c, LayoutSizes{}, path); }, file.config);
-  if (!problems.empty()) throw ConfigError(problems);
+  throw_if_any(std::move(problems));
   return file.config;
 }
 
@@ -155,8 +150,7 @@ StoredModel open_hf_model(const std::string& folder) {
 }
 
 StoredModel open_model(const std::string& folder) {
-  std::error_code ignored;
-  return fs::exists(fs::path(folder) / kBraidFile, ignored) ? open_braid_model(folder) : open_hf_model(folder);
+  return is_there(fs::path(folder) / kBraidFile) ? open_braid_model(folder) : open_hf_model(folder);
 }
 
 std::vector<ForeignTensor> all_spellings(const StoredModel& model) {
@@ -171,9 +165,7 @@ std::vector<ForeignTensor> all_spellings(const StoredModel& model) {
   } else {
     for (const bool modules : {false, true}) add(radio_tensors(std::get<RadioConfig>(model.config), {modules}));
   }
-  std::vector<ForeignTensor> all;
-  for (auto& [name, tensor] : by_name) all.push_back(std::move(tensor));
-  return all;
+  return vector_of<ForeignTensor>(by_name, [](auto& named) { return std::move(named.second); });
 }
 
 void load(const StoredModel& model, const ParamSpec& spec, const ShardCoordinates& coordinates, at::Tensor& local) {

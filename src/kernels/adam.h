@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <vector>
-
 #include "kernels/tensor.h"
 
 namespace braid::kernels {

@@ -4,7 +4,6 @@
 
 #include <compare>
 #include <cstdint>
-
 #include "kernels/tensor.h"
 
 namespace braid::kernels {

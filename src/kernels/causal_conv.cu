@@ -2,7 +2,6 @@
 // and the last inputs in registers. The warps of a block have the same channels and consecutive pieces. In shared
 // memory are the rows to come: copied asynchronously in batches, each element by the thread that reads it.
 #include <cuda_pipeline.h>
-
 #include "kernels/device.cuh"
 #include "kernels/mamba.h"
 

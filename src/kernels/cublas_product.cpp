@@ -1,8 +1,6 @@
 #include "kernels/cublas_product.h"
-
-#include <cublasLt.h>
-
 #include <compare>
+#include <cublasLt.h>
 #include <map>
 #include <mutex>
 #include <optional>

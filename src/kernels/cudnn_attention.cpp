@@ -1,6 +1,5 @@
-#include <cudnn_frontend.h>
-
 #include <algorithm>
+#include <cudnn_frontend.h>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,7 +9,6 @@
 #include <tuple>
 #include <unordered_map>
 #include <vector>
-
 #include "kernels/attention.h"
 
 namespace braid::kernels {

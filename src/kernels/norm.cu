@@ -1,8 +1,6 @@
 // Norms of rows and sums over rows.
-#include <cuda_pipeline.h>
-
 #include <algorithm>
-
+#include <cuda_pipeline.h>
 #include "kernels/device.cuh"
 #include "kernels/rows.h"
 #include "kernels/tensor_core.cuh"

@@ -1,8 +1,6 @@
-#include <cuda_fp8.h>
-
 #include <algorithm>
+#include <cuda_fp8.h>
 #include <utility>
-
 #include "kernels/device.cuh"
 #include "kernels/moe.h"
 

@@ -1,7 +1,6 @@
 // A block per token: its threads put the sines and cosines of the token's angles into shared memory, then rotate all
 // heads, kWidth pairs of channels at a time.
 #include <cmath>
-
 #include "kernels/device.cuh"
 #include "kernels/rows.h"
 

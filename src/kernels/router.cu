@@ -3,7 +3,6 @@
 // g + 8 of the result at columns 2 q and 2 q + 1. The order of inner indices and of columns is free, so each kernel
 // chooses one in which a lane's elements are neighbours in memory.
 #include <algorithm>
-
 #include "kernels/device.cuh"
 #include "kernels/moe.h"
 #include "kernels/tensor_core.cuh"

@@ -1,6 +1,5 @@
 // One warp per token; lane l holds experts l, l + 32, ...: kPerLane of them.
 #include <algorithm>
-
 #include "kernels/device.cuh"
 #include "kernels/moe.h"
 

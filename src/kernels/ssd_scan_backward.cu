@@ -1,5 +1,4 @@
 #include <utility>
-
 #include "kernels/ssd_scan.cuh"
 
 // With the gradient g_i of y_i, the state H before a chunk, the gradient G of the state after it, and per head

@@ -1,10 +1,8 @@
 // What is looked up in a vocabulary of which this rank has a slice: rows by number, and the losses of labels.
-#include <cub/device/device_radix_sort.cuh>
-
 #include <algorithm>
 #include <bit>
 #include <cfloat>
-
+#include <cub/device/device_radix_sort.cuh>
 #include "kernels/device.cuh"
 #include "kernels/rows.h"
 

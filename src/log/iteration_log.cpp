@@ -1,9 +1,7 @@
 #include "log/iteration_log.h"
-
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-
 #include "base/strings.h"
 #include "plan/topology.h"
 
@@ -29,8 +27,6 @@ std::string label_of(const ModulePhases& row, Phase phase) {
 
 // Python prints NaN without a sign, and tools expect that.
 double plain(double value) { return std::isnan(value) ? std::abs(value) : value; }
-
-using Rows = std::vector<std::vector<std::string>>;
 
 std::string loss_text(const std::optional<double>& loss) { return loss ? fmt::format("{:.4f}", *loss) : "none"; }
 
@@ -94,8 +90,7 @@ CommKind kind_of(const CommKey& key) {
                                                         {"ep", CommKind::Expert},
                                                         {"expt_tp", CommKind::Expert},
                                                         {"pp-cp-tp", CommKind::Batches}};
-  const auto kind = kinds.find(over);
-  return kind == kinds.end() ? CommKind::Other : kind->second;
+  return value_in(kinds, over).value_or(CommKind::Other);
 }
 
 CommReport report_of(const CommLedger& ledger, int iterations) {
@@ -257,8 +252,6 @@ IterationRecord IterationLog::record_of(const StepRecord& last, const Moment& no
   record.step.seq_load_balancing_loss = interval_.seq_load_balancing_loss.value_or(last.seq_load_balancing_loss);
   return record;
 }
-
-double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
 std::string to_lines(const EvaluationRecord& record) {
   const std::string line = fmt::format(

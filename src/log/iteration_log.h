@@ -98,7 +98,8 @@ struct EvaluationRecord {
 
 // Megatron's line, framed by dashes, with the shares at its end.
 std::string to_lines(const EvaluationRecord& record);
-double perplexity(double loss);  // as Megatron limits it
+// As Megatron limits it.
+inline double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
 // Whether a log line follows this iteration. Every rank can compute this, to join the reductions for the line.
 inline bool closes_interval(int log_interval, std::int64_t iteration, bool last) {

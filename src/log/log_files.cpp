@@ -1,12 +1,8 @@
 #include "log/log_files.h"
-
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <sys/file.h>
-
 #include <concepts>
-
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include "base/crc32c.h"
 #include "base/strings.h"
 

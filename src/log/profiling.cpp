@@ -1,11 +1,10 @@
 #include "log/profiling.h"
-
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/record_function.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "comm/progress.h"
 #include "log/run_log.h"
@@ -131,10 +130,6 @@ HostTimes HostTime::take() {
   return times;
 }
 
-std::string profile_path(const std::string& folder, int global_rank) {
-  return fmt::format("{}/profile_rank_{:05}.json", folder, global_rank);
-}
-
 ProfileWindow::ProfileWindow(const ProfileConfig& config, int global_rank, const c10::Device& device,
                              OnWritten on_written)
     : path_(profile_path(config.dir, global_rank)),
@@ -175,10 +170,10 @@ void ProfileWindow::finish() {
   running_ = false;
   const auto result = profiler::disableProfiler();
   std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  std::filesystem::remove(path_, error);  // the profile of an earlier run
+  fs::create_directories(fs::path(path_).parent_path(), error);
+  fs::remove(path_, error);  // the profile of an earlier run
   result->save(path_);
-  lost_output_ = !std::filesystem::exists(path_, error);  // Kineto does not throw
+  lost_output_ = !is_there(path_);  // Kineto does not throw
   on_written_(lost_output_ ? fmt::format("cannot write the profile '{}'; the run continues without it", path_)
                            : fmt::format("profile of {}: {}", counted(profiled_, "iteration"), path_));
 }

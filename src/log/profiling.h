@@ -2,7 +2,6 @@
 #pragma once
 
 #include <c10/core/Device.h>
-
 #include "log/iteration_log.h"
 #include "log/step_clock.h"
 
@@ -41,7 +40,9 @@ class HostTime {
 
 struct ProfileConfig;
 
-std::string profile_path(const std::string& folder, int global_rank);  // FOLDER/profile_rank_00003.json
+inline std::string profile_path(const std::string& folder, int global_rank) {
+  return fmt::format("{}/profile_rank_{:05}.json", folder, global_rank);
+}
 
 class ProfileWindow {
  public:
@@ -49,7 +50,6 @@ class ProfileWindow {
   using OnWritten = std::function<void(const std::string& line)>;
   ProfileWindow(const ProfileConfig& config, int global_rank, const c10::Device& device, OnWritten on_written);
   ProfileWindow(const ProfileWindow&) = delete;
-  ProfileWindow& operator=(const ProfileWindow&) = delete;
   ~ProfileWindow();  // writes nothing if a failure prevented finish()
 
   // Runs an iteration, and profiles it if it is in the window.

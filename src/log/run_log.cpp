@@ -1,8 +1,6 @@
 #include "log/run_log.h"
-
 #include <signal.h>
 #include <unistd.h>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -67,9 +65,7 @@ void describe(Fields& f, ProfileConfig& c) {
 }
 
 std::vector<int> ProfileConfig::rank_list() const {
-  std::vector<int> numbers;
-  for (const std::string& word : split(ranks, ',')) numbers.push_back(parse_int(word).value_or(-1));
-  return numbers;
+  return vector_of<int>(split(ranks, ','), [](const std::string& word) { return parse_int(word).value_or(-1); });
 }
 
 bool ProfileConfig::profiles(int global_rank) const {
@@ -181,8 +177,6 @@ void RunLog::add(const StepRecord& step, const Moment& now) {
   add_line(iterations_.add(step, now));
   show_progress(step, iteration_ms, now);
 }
-
-void RunLog::close_interval(const Moment& now) { add_line(iterations_.close(now)); }
 
 void RunLog::add_line(const std::optional<IterationRecord>& record) {
   if (!record) return;

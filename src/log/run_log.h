@@ -61,7 +61,6 @@ class RunLog {
   // log, because a log file is not worth failing the run.
   RunLog(const LogConfig& config, const RunFacts& facts, const Moment& start, Print print = &print_to_stdout);
   RunLog(const RunLog&) = delete;
-  RunLog& operator=(const RunLog&) = delete;
   ~RunLog();
 
   void add(const StepRecord& step, const Moment& now);
@@ -73,7 +72,7 @@ class RunLog {
   void leave_out_time_until(const Moment& now);
 
   // Prints the line of an interval that ends early because the evaluation after its last iteration was interrupted.
-  void close_interval(const Moment& now);
+  void close_interval(const Moment& now) { add_line(iterations_.close(now)); }
 
   // The values are means over the interval that has just ended.
   void add_phases(const std::vector<ModulePhases>& phases);

@@ -2,6 +2,7 @@
 // for the outer one (a bridge wait inside forward is not forward), so the phases add up to the iteration.
 #pragma once
 
+#include "base/error.h"
 #include "log/trace.h"
 
 namespace braid {
@@ -9,14 +10,19 @@ namespace braid {
 enum class Phase { Forward, Backward, BridgeWait, PipelineWait, DataWait, Reduce, Optimizer, Other };
 inline constexpr std::size_t kPhases = 8;
 
-const char* name_of(Phase phase);  // "bridge wait"
+inline const char* name_of(Phase phase) {
+  static constexpr std::array<const char*, kPhases> names = {"forward",   "backward", "bridge wait", "pipeline wait",
+                                                             "data wait", "reduce",   "optimizer",   "other"};
+  return names[static_cast<std::size_t>(phase)];
+}
 
 struct PhaseReport {
   std::array<double, kPhases> phase_ms{};  // per iteration, by Phase
 
   double ms(Phase phase) const { return phase_ms[static_cast<std::size_t>(phase)]; }
-  double iteration_ms() const;
-  double share(Phase phase) const;  // of the iteration, 0 to 1
+  double iteration_ms() const { return std::accumulate(phase_ms.begin(), phase_ms.end(), 0.0); }
+  // Of the iteration, 0 to 1.
+  double share(Phase phase) const { return iteration_ms() > 0 ? ms(phase) / iteration_ms() : 0; }
 };
 
 // Records time marks. Times may become known later, because a GPU reaches a mark after the host.
@@ -36,7 +42,13 @@ class HostClock : public PhaseClock {
   using Now = std::function<TimePoint()>;
   explicit HostClock(Now now = &std::chrono::steady_clock::now) : now_(std::move(now)) {}
   void mark() override { marks_.push_back(now_()); }
-  std::vector<double> take_spans(bool wait) override;
+  std::vector<double> take_spans(bool) override {
+    std::vector<double> spans;
+    for (std::size_t i = 1; i < marks_.size(); ++i)
+      spans.push_back(std::chrono::duration<double, std::milli>(marks_[i] - marks_[i - 1]).count());
+    marks_.erase(marks_.begin(), marks_.end() - 1);
+    return spans;
+  }
 
  private:
   Now now_;
@@ -48,24 +60,30 @@ class PhaseTimers {
   class Scope {
    public:
     Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-    ~Scope();
+    ~Scope() { timers_.enter(outer_); }
 
    private:
     friend class PhaseTimers;
-    Scope(PhaseTimers& timers, Phase phase);
+    Scope(PhaseTimers& timers, Phase phase) : timers_(timers), outer_(timers.current_) { timers_.enter(phase); }
     PhaseTimers& timers_;
     Phase outer_;
   };
 
-  explicit PhaseTimers(std::unique_ptr<PhaseClock> clock = std::make_unique<HostClock>());
+  explicit PhaseTimers(std::unique_ptr<PhaseClock> clock = std::make_unique<HostClock>()) : clock_(std::move(clock)) {
+    clock_->mark();
+  }
 
   // Time outside of every scope is Phase::Other.
   [[nodiscard]] Scope measure(Phase phase) { return {*this, phase}; }
 
   // Sums up the marks that the device has passed, so that memory does not grow with the length of an interval. Call it
   // once per iteration, just after the host has waited for the device. `wait`: waits for the last mark, too.
-  void collect(bool wait = false);
+  void collect(bool wait = false) {
+    const std::vector<double> spans = clock_->take_spans(wait);
+    for (std::size_t i = 0; i < spans.size(); ++i) collected_ms_[static_cast<std::size_t>(ended_[i])] += spans[i];
+    ended_.erase(ended_.begin(), ended_.begin() + std::ssize(spans));
+    if (watcher_) watcher_(spans);
+  }
 
   // Marks are numbered from 0; each scope makes one at its beginning and one at its end.
   std::int64_t marks() const { return marks_; }
@@ -75,10 +93,22 @@ class PhaseTimers {
   }
 
   // The mean over the iterations since the last report; starts the next interval.
-  PhaseReport report(int iterations);
+  PhaseReport report(int iterations) {
+    BRAID_CHECK(iterations > 0, "a report is a mean over iterations, but there were {}", iterations);
+    enter(current_);
+    collect(true);
+    PhaseReport report;
+    for (std::size_t i = 0; i < kPhases; ++i) report.phase_ms[i] = std::exchange(collected_ms_[i], 0) / iterations;
+    return report;
+  }
 
  private:
-  void enter(Phase phase);
+  void enter(Phase phase) {
+    clock_->mark();
+    ++marks_;
+    ended_.push_back(current_);
+    current_ = phase;
+  }
 
   std::unique_ptr<PhaseClock> clock_;
   std::function<void(const std::vector<double>&)> watcher_;
@@ -97,11 +127,37 @@ class DeviceTrack {
   DeviceTrack(Trace& trace, const std::string& name) : trace_(trace), track_(trace.add_track(name)) {}
 
   // A span from one mark to another; returns its number.
-  std::int64_t open(std::string_view name, std::initializer_list<Trace::Arg> args, std::int64_t begin_mark);
-  void close(std::int64_t number, std::int64_t end_mark);
+  std::int64_t open(std::string_view name, std::initializer_list<Trace::Arg> args, std::int64_t begin_mark) {
+    spans_.emplace(next_, Span{std::string(name), args, begin_mark});
+    return next_++;
+  }
+  void close(std::int64_t number, std::int64_t end_mark) { spans_.at(number).end_mark = end_mark; }
 
   // Takes the times between the next marks, the last just passed, and writes the spans that have ended.
-  void pass_marks(const std::vector<double>& ms_between, Trace::TimePoint now);
+  void pass_marks(const std::vector<double>& ms_between, Trace::TimePoint now) {
+    if (ms_between.empty()) return;
+    const std::int64_t before = passed_;
+    passed_ += std::ssize(ms_between);
+    times_[passed_] = now;
+    for (std::int64_t mark = passed_ - 1; mark >= before; --mark) {
+      const std::chrono::duration<double, std::milli> ms(ms_between[static_cast<std::size_t>(mark - before)]);
+      const auto time = times_[mark + 1] - std::chrono::duration_cast<Trace::TimePoint::duration>(ms);
+      times_.emplace(mark, time);  // keeps the previous call's time of its last mark
+    }
+    // The two clocks may disagree a little, but no span may end before it begins.
+    for (auto mark = std::next(times_.begin()); mark != times_.end(); ++mark)
+      mark->second = std::max(mark->second, std::prev(mark)->second);
+
+    std::int64_t oldest = passed_;
+    std::erase_if(spans_, [&](const auto& numbered) {
+      const auto& [name, args, begin_mark, end_mark] = numbered.second;
+      const bool has_ended = end_mark != kOpen && end_mark <= passed_;
+      if (has_ended) trace_.add_span(name, times_.at(begin_mark), times_.at(end_mark), args, track_);
+      if (!has_ended) oldest = std::min(oldest, begin_mark);
+      return has_ended;
+    });
+    times_.erase(times_.begin(), times_.lower_bound(oldest));
+  }
 
  private:
   static constexpr std::int64_t kOpen = -1;
@@ -130,13 +186,11 @@ class StepClock {
     });
   }
   StepClock(const StepClock&) = delete;
-  StepClock& operator=(const StepClock&) = delete;
 
   // A span on the device, which ends at the mark that the timer makes at the end of the scope.
   class DeviceScope {
    public:
     DeviceScope(const DeviceScope&) = delete;
-    DeviceScope& operator=(const DeviceScope&) = delete;
     ~DeviceScope() {
       if (clock_.track_) clock_.track_->close(number_, clock_.timers_.marks() - 1);
     }

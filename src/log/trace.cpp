@@ -1,8 +1,6 @@
 #include "log/trace.h"
-
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "formats/atomic_file.h"
 #include "log/log_files.h"
@@ -112,10 +110,6 @@ void Trace::Span::Close::operator()(Open* open) const noexcept {
                          ended->args);
 }
 
-std::string trace_path(const std::string& folder, int global_rank) {
-  return fmt::format("{}/trace_rank_{:05}.json", folder, global_rank);
-}
-
 Trace::Trace() = default;
 Trace::Trace(Trace&&) noexcept = default;
 Trace::~Trace() = default;
@@ -177,8 +171,6 @@ bool Trace::lost_output() const { return enabled() && writer_->given_up; }
 void Trace::flush() {
   if (enabled()) writer_->flush();
 }
-
-std::string merged_trace_path(const std::string& folder) { return folder + "/trace.json"; }
 
 // A trace has one event per line, with a comma at its end, between lines with its brackets.
 MergedTraces merge_traces(const std::string& folder, std::optional<int> world_size,

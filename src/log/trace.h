@@ -11,12 +11,13 @@
 #pragma once
 
 #include <concepts>
-
 #include "comm/comm_times.h"
 
 namespace braid {
 
-std::string trace_path(const std::string& folder, int global_rank);  // FOLDER/trace_rank_00003.json
+inline std::string trace_path(const std::string& folder, int global_rank) {
+  return fmt::format("{}/trace_rank_{:05}.json", folder, global_rank);
+}
 
 class Trace {
  public:
@@ -80,7 +81,7 @@ class Trace {
 
 // --- joining the traces of all ranks into one timeline, with bounded memory
 
-std::string merged_trace_path(const std::string& folder);  // FOLDER/trace.json
+inline std::string merged_trace_path(const std::string& folder) { return folder + "/trace.json"; }
 
 struct MergedTraces {
   std::vector<int> ranks{};

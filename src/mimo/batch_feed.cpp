@@ -1,17 +1,13 @@
 #include "mimo/batch_feed.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
-
 #include "base/strings.h"
 #include "comm/world.h"
 
 namespace braid {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 constexpr std::int64_t kReadAheadBytes = std::int64_t{1} << 30;  // per reader
 

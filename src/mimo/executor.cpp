@@ -1,10 +1,8 @@
 #include "mimo/executor.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
-
 #include "comm/world.h"
 
 namespace braid {
@@ -41,8 +39,6 @@ void Executor::run(const Op& op) {
   }
 }
 
-void Executor::await(const Op& op) { await(state(op.stage, op.microbatch)); }
-
 void Executor::finish() {
   for (auto& [channel, state] : channels_) {
     for (const auto& moving : state.sending) moving->pending.wait();
@@ -54,10 +50,6 @@ Executor::LocalStage& Executor::local_stage(const Stage& stage) {
   const auto found = std::ranges::find(stages_, stage, &LocalStage::stage);
   BRAID_CHECK(found != stages_.end(), "stage {} is not on rank {}", stage.index, rank_);
   return *found;
-}
-
-Executor::State& Executor::state(const Stage& stage, int microbatch) {
-  return local_stage(stage).states[static_cast<std::size_t>(microbatch)];
 }
 
 at::Tensor& Executor::input_over(int e, int microbatch) {
@@ -143,11 +135,6 @@ void Executor::exchange(const std::vector<Transfer>& transfers) {
   channel.sending.pop_front();
 }
 
-at::Tensor Executor::sent(const Transfer& t) {
-  return (t.kind == Transfer::Gradient ? input_over(t.edge, t.microbatch) : output_over(t.edge, t.microbatch))
-      .contiguous();
-}
-
 at::Tensor Executor::tensor_to_fill(const Transfer& t, const std::shared_ptr<Moving>& moving) {
   const Edge& e = edge(t.edge);
   if (t.kind == Transfer::Gradient) {
@@ -161,23 +148,12 @@ at::Tensor Executor::tensor_to_fill(const Transfer& t, const std::shared_ptr<Mov
   return input.detach();
 }
 
-// The slice of the sender's output for an edge, detached.
-at::Tensor Executor::output_over(int e, int microbatch) {
-  const EdgeRows rows = work_.rows_over(e, microbatch);
-  return state(edge(e).from, microbatch).output.detach().narrow(0, rows.begin, rows.rows);
-}
-
 at::Tensor Executor::output_grad_over(int e, int microbatch) {
   const EdgeRows rows = work_.rows_over(e, microbatch);
   State& from = state(edge(e).from, microbatch);
   if (!from.output_grad.defined())
     from.output_grad = rows.rows == from.output.size(0) ? at::empty_like(from.output) : at::zeros_like(from.output);
   return from.output_grad.narrow(0, rows.begin, rows.rows);
-}
-
-void Executor::count_use(int e, int microbatch) {
-  State& from = state(edge(e).from, microbatch);
-  if (--from.uses_left == 0 && !is_trained(edge(e).from)) from.output.reset();
 }
 
 }  // namespace braid

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "comm/group.h"
 #include "plan/channels.h"
 #include "plan/schedule.h"
@@ -41,8 +40,9 @@ class Executor {
   // Runs a Begin, Load, Forward, Backward or Exchange. Begin does nothing, because StageWork knows the sizes of
   // microbatches.
   void run(const Op& op);
-  void await(const Op& op);  // waits for the inputs of a Forward or Backward, as run() does, too
-  void finish();             // returns when everything sent has been received
+  // Waits for the inputs of a Forward or Backward, as run() does, too.
+  void await(const Op& op) { await(state(op.stage, op.microbatch)); }
+  void finish();  // returns when everything sent has been received
 
  private:
   // The tensors of one exchange in flight.
@@ -74,17 +74,27 @@ class Executor {
   void exchange(const std::vector<Transfer>& transfers);
 
   LocalStage& local_stage(const Stage& stage);
-  State& state(const Stage& stage, int microbatch);
+  State& state(const Stage& stage, int microbatch) { return local_stage(stage).states[microbatch]; }
   at::Tensor& input_over(int edge, int microbatch);
   const Edge& edge(int e) const { return plan_.edges[static_cast<std::size_t>(e)]; }
   bool is_within(int e) const { return edge(e).from_rank == rank_ && edge(e).to_rank == rank_; }
   bool is_trained(const Stage& stage) const { return braid::is_trained(topology_, plan_.options, stage); }
   void await(State& state);
-  at::Tensor output_over(int edge, int microbatch);
+  // The slice of the sender's output for an edge, detached.
+  at::Tensor output_over(int e, int microbatch) {
+    const EdgeRows rows = work_.rows_over(e, microbatch);
+    return state(edge(e).from, microbatch).output.detach().narrow(0, rows.begin, rows.rows);
+  }
   at::Tensor output_grad_over(int edge, int microbatch);
-  at::Tensor sent(const Transfer& t);
+  at::Tensor sent(const Transfer& t) {
+    return (t.kind == Transfer::Gradient ? input_over(t.edge, t.microbatch) : output_over(t.edge, t.microbatch))
+        .contiguous();
+  }
   at::Tensor tensor_to_fill(const Transfer& t, const std::shared_ptr<Moving>& moving);
-  void count_use(int edge, int microbatch);
+  void count_use(int e, int microbatch) {
+    State& from = state(edge(e).from, microbatch);
+    if (--from.uses_left == 0 && !is_trained(edge(e).from)) from.output.reset();
+  }
 
   const StepPlan& plan_;
   const Topology& topology_;

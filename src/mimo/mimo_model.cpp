@@ -1,7 +1,5 @@
 #include "mimo/mimo_model.h"
-
 #include <ATen/ATen.h>
-
 #include "base/strings.h"
 #include "comm/world.h"
 #include "nn/moe.h"
@@ -39,8 +37,7 @@ const MimoModel::LocalStage& MimoModel::local_stage(const Stage& stage) const {
 }
 
 void MimoModel::add_language(const std::vector<LocalStage*>& locals) {
-  std::vector<int> stages;
-  for (const LocalStage* local : locals) stages.push_back(local->stage.index);
+  const auto stages = vector_of<int>(locals, [](const LocalStage* local) { return local->stage.index; });
   const LocalStage& first = *locals.front();
   const Parameters& parameters = add_set(topology_.language().name, first.stage.module,
                                          declare_parameters(provider_.language, first.position.stages), stages);
@@ -61,10 +58,6 @@ void MimoModel::add_encoder(LocalStage& local) {
   local.config = &config;
   local.encoder =
       std::make_unique<EncoderStage>(config, encoder, projector, local.parallel, local.position, options_.recompute);
-}
-
-const EncoderConfig& MimoModel::encoder_config(int module) const {
-  return encoder_named(provider_, topology_.module(module).name);
 }
 
 at::TensorOptions MimoModel::tensor_options() const {
@@ -102,14 +95,6 @@ void MimoModel::forget_expert_tokens() {
 }
 
 // --- merging
-
-at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel) {
-  return tokens.chunk(parallel.cp.size(), 0)[static_cast<std::size_t>(parallel.cp.rank())];
-}
-
-std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel) {
-  return tokens / parallel.cp.size() / (parallel.sequence_parallel ? parallel.tp.size() : 1);
-}
 
 RowPlaces find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device) {
   const std::int64_t tokens = is_media.size(0), own = own_rows_of(tokens, parallel);

@@ -55,7 +55,9 @@ class MimoModel {
   // In the order of stages_of() this rank.
   const std::vector<std::unique_ptr<LocalStage>>& local_stages() const { return local_stages_; }
   const LocalStage& local_stage(const Stage& stage) const;
-  const EncoderConfig& encoder_config(int module) const;
+  const EncoderConfig& encoder_config(int module) const {
+    return encoder_named(provider_, topology_.module(module).name);
+  }
   const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
 
   // After the optimizer's step: raises the router bias of experts that received few tokens. Collective over the
@@ -82,10 +84,14 @@ class MimoModel {
 // --- merging text and encoder embeddings of a replica's tokens, which are split over its ranks (nn/parallel.h)
 
 // The share of a replica's tokens that this rank embeds and whose labels it has.   [T] -> [T / cp]
-at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel);
+inline at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel) {
+  return tokens.chunk(parallel.cp.size(), 0)[static_cast<std::size_t>(parallel.cp.rank())];
+}
 
 // The number of T tokens that a rank holds between parallel regions.
-std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel);
+inline std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel) {
+  return tokens / parallel.cp.size() / (parallel.sequence_parallel ? parallel.tp.size() : 1);
+}
 
 // The places of the replica's embeddings of one encoder among the tokens that this rank holds between parallel regions.
 // `is_media` ([T] bool, on the CPU) marks the encoder's tokens among those of the replica. The result is on `device`

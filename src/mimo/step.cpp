@@ -1,16 +1,12 @@
 #include "mimo/step.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-
 #include "comm/collectives.h"
 #include "comm/world.h"
 #include "nn/moe.h"
 
 namespace braid {
 namespace {
-
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 // Runs of consecutive tokens with a label in one sub-sequence.
 struct Answers {
@@ -94,9 +90,8 @@ class Step::Impl : public StageWork {
     }
     if (!is_encoder(edge.to)) return {0, own_rows_of(text(microbatch).offsets.back(), parallel()), language_width};
     const EncoderModel& encoder = model_.encoder_config(edge.to.module).model;
-    std::int64_t rows = 0;
-    for (const Extent& extent : media(edge.to.module, microbatch).extents) rows += hidden_rows_of(encoder, extent);
-    return {0, rows, hidden_of(encoder)};
+    const auto rows = [&](const Extent& extent) { return hidden_rows_of(encoder, extent); };
+    return {0, sum_of<std::int64_t>(media(edge.to.module, microbatch).extents, rows), hidden_of(encoder)};
   }
 
  private:
@@ -133,8 +128,7 @@ class Step::Impl : public StageWork {
   void load_media(const MimoModel::LocalStage& local, int microbatch) {
     const EncoderBatch& batch = media(local.stage.module, microbatch);
     if (batch.extents.empty()) return;
-    std::int64_t rows = 0;
-    for (const Extent& extent : batch.extents) rows += input_rows(extent);
+    const auto rows = sum_of<std::int64_t>(batch.extents, [](const Extent& extent) { return input_rows(extent); });
     Media& loaded = media_[index(microbatch)][index(local.stage.module)];
     loaded.values = local.is_first_of_stage
                         ? batch.values.to(device(), /*non_blocking=*/true)

@@ -1,5 +1,4 @@
 #include "models/configs.h"
-
 #include "base/strings.h"
 
 namespace braid {

@@ -1,7 +1,4 @@
 #include "models/decoder.h"
-
-#include <ATen/TensorOperators.h>
-
 #include "nn/mamba2.h"
 #include "nn/moe.h"
 #include "nn/self_attention.h"
@@ -152,14 +149,6 @@ at::Tensor Decoder::logits(const at::Tensor& x, const at::Tensor& rows) const {
   parameters_.await(tie_embeddings_ ? "embedding." : "output_layer.");
   const at::Tensor normed = rms_norm(x, parameters_.get(final_norm_ + "weight"), norm_eps_);
   return rows.defined() ? output_->of_rows(normed, rows) : output_.value()(normed);
-}
-
-at::Tensor Decoder::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {
-  return vocab_parallel_cross_entropy(logits, labels, vocabulary_of(parallel_.tp));
-}
-
-at::Tensor Decoder::choices(const at::Tensor& logits) const {
-  return first_choices(logits, vocabulary_of(parallel_.tp));
 }
 
 }  // namespace braid

@@ -34,9 +34,13 @@ class Decoder {
   // Of all tokens, or of some rows of the T / cp.   [t, H] -> [T / cp or rows, V / tp]
   at::Tensor logits(const at::Tensor& x, const at::Tensor& rows = {}) const;
   // The loss of each next token; see vocab_parallel_cross_entropy: backward overwrites the logits.
-  at::Tensor token_losses(const at::Tensor& logits, const at::Tensor& labels) const;  // of each row
+  // Of each row.
+  at::Tensor token_losses(const at::Tensor& logits, const at::Tensor& labels) const {
+    return vocab_parallel_cross_entropy(logits, labels, vocabulary_of(parallel_.tp));
+  }
   // The ids that the model would choose in place of the labels.
-  at::Tensor choices(const at::Tensor& logits) const;  // of each row
+  // Of each row.
+  at::Tensor choices(const at::Tensor& logits) const { return first_choices(logits, vocabulary_of(parallel_.tp)); }
 
   const std::vector<Moe*>& moe_layers() const { return moe_layers_; }
 

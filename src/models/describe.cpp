@@ -1,8 +1,5 @@
 #include "models/describe.h"
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -35,7 +32,7 @@ const std::map<char, std::string> kKindOfLetter = {
 
 // The group of the layer's kind, or a last one for what is outside of layers.
 ParamGroup& group_of(std::optional<int> layer, const std::vector<std::string>& kinds, std::vector<ParamGroup>& groups) {
-  const std::string kind = layer ? kinds.at(static_cast<std::size_t>(*layer)) : "";
+  const std::string kind = layer ? kinds.at(*layer) : "";
   auto group = layer ? std::ranges::find(groups, kind, &ParamGroup::kind) : groups.end();
   if (!layer && !groups.empty() && groups.back().kind.empty()) --group;
   if (group == groups.end()) group = groups.insert(group, {.kind = kind, .layers = {}, .rows = {}});
@@ -78,7 +75,7 @@ ModuleDescription describe_module(const std::string& name, const std::vector<std
 
 GridDescription describe_grid(const std::string& name, const LayoutSizes& layout, const std::vector<ParamSpec>& specs,
                               std::int64_t dtype_bytes) {
-  GridDescription grid = {name, layout, std::vector<StageSize>(static_cast<std::size_t>(layout.pp))};
+  GridDescription grid = {name, layout, std::vector<StageSize>(layout.pp)};
   for (const ParamSpec& spec : specs) {
     ParamSpec shard = spec;
     shard.shape = local_shape(spec, first_place(layout));
@@ -98,15 +95,12 @@ std::int64_t active_elements(const LanguageConfig& config, const std::vector<Par
   return active;
 }
 
-std::vector<std::string> transformers(int layers) {
-  return std::vector<std::string>(static_cast<std::size_t>(layers), "transformer");
-}
+std::vector<std::string> transformers(int layers) { return std::vector<std::string>(layers, "transformer"); }
 
 std::vector<std::string> layer_kinds(const LanguageConfig& config) {
   if (const auto* llama = std::get_if<LlamaConfig>(&config)) return transformers(llama->layers);
-  std::vector<std::string> kinds;
-  for (const char letter : layer_letters(std::get<HybridLmConfig>(config))) kinds.push_back(kKindOfLetter.at(letter));
-  return kinds;
+  return vector_of<std::string>(layer_letters(std::get<HybridLmConfig>(config)),
+                                [&](const char letter) { return kKindOfLetter.at(letter); });
 }
 
 std::vector<std::string> layer_kinds(const EncoderModel& config) {
@@ -124,11 +118,10 @@ void add_encoder(const EncoderConfig& encoder, const LayoutSizes& layout, std::i
 }
 
 void check(const Provider& provider, const ProviderLayout& layout) {
-  std::vector<Problem> problems = validate_language(provider, layout.language, provider.name);
+  Problems problems = validate_language(provider, layout.language, provider.name);
   for (const EncoderConfig& encoder : provider.encoders)
-    for (Problem& problem : validate_encoder(provider, encoder, layout.of(encoder), provider.name))
-      problems.push_back(std::move(problem));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+    append(problems, validate_encoder(provider, encoder, layout.of(encoder), provider.name));
+  throw_if_any(std::move(problems));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // libtorch here.
 #pragma once
 
+#include "base/strings.h"
 #include "models/providers.h"
 
 namespace braid {
@@ -12,8 +13,7 @@ struct ProviderLayout {
   std::map<std::string, LayoutSizes> encoders{};
 
   LayoutSizes of(const EncoderConfig& encoder) const {
-    const auto found = encoders.find(encoder.name);
-    return found == encoders.end() ? LayoutSizes{} : found->second;
+    return value_in(encoders, encoder.name).value_or(LayoutSizes());
   }
 };
 

@@ -1,12 +1,9 @@
 #include "models/encoder.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/promote_types.h>
 #include <ATen/ops/tensor.h>
-
 #include "nn/layer.h"
 #include "nn/self_attention.h"
 #include "ops/packed_sequences.h"
@@ -18,9 +15,7 @@ namespace {
 constexpr std::int64_t kLongestSide = 1 << 20, kMostPatches = std::int64_t{1} << 40;
 
 std::vector<PatchGrid> grids_of(const Extents& images) {
-  std::vector<PatchGrid> grids;
-  for (const auto& extent : images) grids.push_back({extent.at(0), extent.at(1)});
-  return grids;
+  return vector_of<PatchGrid>(images, [](const auto& extent) { return PatchGrid{extent.at(0), extent.at(1)}; });
 }
 
 PackedSequences sequences_of(const EncoderModel& config, const Extents& items, const at::Device& device) {
@@ -132,18 +127,6 @@ at::Tensor features_as(const AudioConfig& c, const Parameters& parameters, const
 }
 
 }  // namespace
-
-Extents extents_of(const std::vector<PatchGrid>& images) {
-  Extents extents;
-  for (const PatchGrid& image : images) extents.push_back({image.rows, image.columns});
-  return extents;
-}
-
-Extents extents_of(const std::vector<std::int64_t>& frames) {
-  Extents extents;
-  for (const std::int64_t count : frames) extents.push_back({count});
-  return extents;
-}
 
 // --- layers
 
@@ -306,10 +289,6 @@ EncoderStage::EncoderStage(const EncoderConfig& config, const Parameters& encode
   };
   mean_ = column(pixel_stats_of(config).mean);
   std_ = column(pixel_stats_of(config).std);
-}
-
-at::TensorOptions EncoderStage::options() const {
-  return parameters_.entries().front().value.options().requires_grad(false);
 }
 
 at::Tensor EncoderStage::forward(const at::Tensor& x, const Extents& items) const {

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "models/providers.h"
 #include "nn/config.h"
 #include "nn/linear.h"
@@ -24,8 +23,12 @@ namespace braid {
 
 // By item: of an image, rows and columns in patches; of an audio clip, frames.
 using Extents = std::vector<std::vector<std::int64_t>>;
-Extents extents_of(const std::vector<PatchGrid>& images);
-Extents extents_of(const std::vector<std::int64_t>& frames);
+inline Extents extents_of(const std::vector<PatchGrid>& images) {
+  return vector_of<Extents::value_type>(images, [](auto& image) { return std::vector{image.rows, image.columns}; });
+}
+inline Extents extents_of(const std::vector<std::int64_t>& frames) {
+  return vector_of<Extents::value_type>(frames, [](std::int64_t count) { return std::vector{count}; });
+}
 
 // Parameters and groups must outlive these classes.
 class Encoder {
@@ -90,7 +93,7 @@ class EncoderStage {
  private:
   at::Tensor encode(at::Tensor x, const Extents& items) const;
   at::Tensor input_values(const at::Tensor& x) const;
-  at::TensorOptions options() const;
+  at::TensorOptions options() const { return parameters_.entries().front().value.options().requires_grad(false); }
 
   const int features_;
   const bool pixel_shuffle_;  // of images

@@ -1,7 +1,4 @@
 #include "models/providers.h"
-
-#include <fmt/format.h>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -75,17 +72,12 @@ void describe(Fields& fields, EncoderConfig& config) {
   std::visit([&](auto& c) { fields.section("encoder", c); }, config.model);
   fields.section("projector", config.projector);
   fields.field("pixel_shuffle", config.pixel_shuffle, "whether 2 x 2 patches become one token");
-  std::vector<std::string> names;
-  for (const PixelStats& stats : all_pixel_stats()) names.push_back(stats.name);
+  const auto names = vector_of<std::string>(all_pixel_stats(), &PixelStats::name);
   fields.choice("pixel_stats", config.pixel_stats, names, "mean and deviation that normalize the pixels of images");
   fields.field("token_id", config.token_id, "id of the token that its embeddings replace");
 }
 
-std::vector<std::string> provider_names() {
-  std::vector<std::string> names;
-  for (const Provider& provider : providers()) names.push_back(provider.name);
-  return names;
-}
+std::vector<std::string> provider_names() { return vector_of<std::string>(providers(), &Provider::name); }
 
 const Provider& provider(std::string_view name) {
   const auto known = std::ranges::find(providers(), name, &Provider::name);
@@ -143,9 +135,8 @@ std::vector<Problem> validate_encoder(const Provider& provider, const EncoderCon
   check_projector(provider, encoder, checks);
   if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) check_side(*clip, encoder.pixel_shuffle, checks);
   std::vector<Problem> problems = checks.take();
-  std::ranges::move(std::visit([&](const auto& c) { return validate(c, layout, here + ".encoder"); }, encoder.model),
-                    std::back_inserter(problems));
-  std::ranges::move(validate(encoder.projector, layout, here + ".projector"), std::back_inserter(problems));
+  append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + ".encoder"); }, encoder.model));
+  append(problems, validate(encoder.projector, layout, here + ".projector"));
   return problems;
 }
 

@@ -1,5 +1,4 @@
 #include "nn/config.h"
-
 #include "base/error.h"
 
 namespace braid {

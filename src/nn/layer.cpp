@@ -1,5 +1,4 @@
 #include "nn/layer.h"
-
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "ops/norm.h"
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"

@@ -1,9 +1,6 @@
 #include "nn/linear.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-
 #include "base/error.h"
 #include "ops/experts_fp8.h"
 #include "ops/linear.h"

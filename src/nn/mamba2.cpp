@@ -1,9 +1,7 @@
 #include "nn/mamba2.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/mamba.h"
 
 namespace braid {
@@ -15,9 +13,7 @@ struct Block {
 };
 
 std::vector<std::int64_t> sizes_of(const std::vector<Block>& blocks) {
-  std::vector<std::int64_t> sizes;
-  for (const Block& block : blocks) sizes.push_back(block.features);
-  return sizes;
+  return vector_of<std::int64_t>(blocks, &Block::features);
 }
 
 std::int64_t ranks_per_part(const Block& block, const Group& cp) {

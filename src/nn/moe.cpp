@@ -1,6 +1,4 @@
 #include "nn/moe.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argsort.h>
@@ -11,9 +9,9 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/ranges.h"
 #include "ops/experts_fp8.h"
 
 namespace braid {
@@ -96,8 +94,6 @@ const ExpertExchange::Plan& ExpertExchange::plan() const {
   return *plan_;
 }
 
-const ExpertRows& ExpertExchange::local_rows() const { return plan().local_rows; }
-
 ExpertExchange::Plan ExpertExchange::make_plan() const {
   const at::Tensor incoming = counts_->incoming.select(1, piece_);
   const std::int64_t sources = incoming.size(0), experts = incoming.size(1), pieces = counts_->incoming.size(1);
@@ -130,10 +126,6 @@ ExpertExchange::Plan ExpertExchange::make_plan() const {
   plan.by_source = at::empty_like(plan.by_expert)
                        .scatter_(0, plan.by_expert, at::arange(plan.by_expert.numel(), plan.by_expert.options()));
   return plan;
-}
-
-void ExpertExchange::start(RowExchange& dispatch) const {
-  if (ep_.size() > 1) dispatch.start(plan().rows_to, plan().rows_from);
 }
 
 Tensors ExpertExchange::await(RowExchange& dispatch) const {
@@ -270,9 +262,7 @@ void Moe::start(std::vector<RowExchange>& rows, const Pieces& pieces) {
 Tensors Moe::run_experts(std::vector<RowExchange>& started, const Pieces& pieces, Result result) const {
   std::vector<RowExchange> returning;
   for (std::size_t i = 0; i < pieces.size(); ++i) returning.push_back(run_experts(started[i], pieces[i], result));
-  Tensors outputs;
-  for (RowExchange& rows : returning) outputs.push_back(rows.await()[0]);
-  return outputs;
+  return vector_of<at::Tensor>(returning, [](RowExchange& rows) { return rows.await()[0]; });
 }
 
 at::Tensor Moe::sum_outputs(const Tensors& outputs, const Pieces& pieces, const at::Tensor& added) const {
@@ -333,9 +323,7 @@ at::Tensor Moe::take_aux_loss() {
 }
 
 void Moe::update_expert_biases(const std::vector<Moe*>& layers, const Group& group) {
-  Tensors own;
-  for (const Moe* layer : layers) own.push_back(layer->tokens_per_expert_);
-  at::Tensor counts = at::stack(own);  // [layers, experts]
+  at::Tensor counts = at::stack(vector_of<at::Tensor>(layers, &Moe::tokens_per_expert_));  // [layers, experts]
   group.all_reduce(counts);
   const at::Tensor directions = (counts.mean(1, /*keepdim=*/true) - counts).sign_();
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -343,7 +331,5 @@ void Moe::update_expert_biases(const std::vector<Moe*>& layers, const Group& gro
     layers[i]->forget_tokens();
   }
 }
-
-void Moe::forget_tokens() { tokens_per_expert_.zero_(); }
 
 }  // namespace braid

@@ -32,14 +32,17 @@ class ExpertExchange {
 
   // Tensors of R rows sorted by expert -> tensors of R' rows sorted by local expert, in the steps of a RowExchange.
   RowExchange prepare_dispatch(const Tensors& rows) const { return RowExchange(rows, ep_); }
-  void start(RowExchange& dispatch) const;
+  void start(RowExchange& dispatch) const {
+    if (ep_.size() > 1) dispatch.start(plan().rows_to, plan().rows_from);
+  }
   Tensors await(RowExchange& dispatch) const;
 
   // [R', ...] partial sums over expt_tp -> [R, ...], which the RowExchange gives.
   RowExchange start_combine(const at::Tensor& rows, Result result = Result::Needed) const;
 
   bool is_local() const { return ep_.size() == 1 && expt_tp_.size() == 1; }  // rows stay where and as they are
-  const ExpertRows& local_rows() const;  // row counts of each local expert, after dispatch
+  // Row counts of each local expert, after dispatch.
+  const ExpertRows& local_rows() const { return plan().local_rows; }
 
  private:
   ExpertExchange(const ExpertOrder& order, std::int64_t piece, const Group& ep, const Group& expt_tp,
@@ -86,7 +89,7 @@ class Moe : public Layer {
   // the same number of experts, are one operation.
   static void update_expert_biases(const std::vector<Moe*>& layers, const Group& group);
   // Called instead after a skipped step: discards its counts.
-  void forget_tokens();
+  void forget_tokens() { tokens_per_expert_.zero_(); }
 
  private:
   // Some of a rank's tokens, one after the other, and the exchange of their rows. With other ranks and

@@ -1,8 +1,6 @@
 #include "nn/parallel.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/movedim.h>
-
 #include "base/error.h"
 #include "comm/collectives.h"
 #include "comm/world.h"

@@ -1,13 +1,11 @@
 #include "nn/parameters.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-
 #include <future>
-
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/ranges.h"
 #include "kernels/rows.h"
 #include "ops/has_kernel.h"
 #include "ops/quantize.h"
@@ -23,7 +21,7 @@ double dt_bias_of(double uniform) {
 }
 
 // The elements of a parameter from index `begin` on, numbered over its global shape.
-void draw(const InitRule& rule, const RandomField& field, std::uint64_t begin, std::span<double> values) {
+void fill_values(const InitRule& rule, const RandomField& field, std::uint64_t begin, std::span<double> values) {
   const auto transform = [&](auto value_of) { std::transform(values.begin(), values.end(), values.begin(), value_of); };
   if (rule.kind == InitRule::Normal) {
     field.fill_normal(begin, values);
@@ -56,11 +54,11 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
   for (std::future<void>& other : others) other.get();
 }
 
-// One parameter's shard as a matrix of rows along the last dimension. The host draws it in blocks of bounded
+// One parameter's shard as a matrix of rows along the last dimension. The host fills it in blocks of bounded
 // size.
-class Drawing {
+class Initialization {
  public:
-  Drawing(const Parameters::Entry& entry, const ShardCoordinates& coordinates, std::uint64_t seed)
+  Initialization(const Parameters::Entry& entry, const ShardCoordinates& coordinates, std::uint64_t seed)
       : rule_(entry.spec.init),
         field_(seed, entry.spec.name),
         shard_(entry.spec.shape.size() > 1 ? entry.value.flatten(0, -2) : entry.value.unsqueeze(1)),
@@ -70,16 +68,16 @@ class Drawing {
       for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) add(run);
   }
 
-  void draw_shard(std::atomic<std::int64_t>& drawn) {
+  void initialize_shard(std::atomic<std::int64_t>& done) {
     if (shard_.numel() == 0) return;
     if (!has_kernel({shard_}) || (rule_.kind != InitRule::Normal && rule_.kind != InitRule::Uniform))
-      return draw_on_host(drawn);
-    draw_on_gpu();
-    drawn += shard_.numel();
+      return initialize_on_host(done);
+    initialize_on_gpu();
+    done += shard_.numel();
   }
 
  private:
-  // Joins runs that are neighbours in the shard and in the whole: a GPU draws a run at a time.
+  // Joins runs that are neighbours in the shard and in the whole: a GPU fills a run at a time.
   void add(const RowRun& run) {
     const auto continues = [&](const RowRun& last) {
       return run.global_row == last.global_row + last.rows && run.local_row == last.local_row + last.rows &&
@@ -94,7 +92,7 @@ class Drawing {
 
   std::int64_t first_value(const RowRun& run) const { return run.global_row * global_columns_ + run.global_column; }
 
-  void draw_on_gpu() const {
+  void initialize_on_gpu() const {
     for (const RowRun& run : runs_) {
       const kernels::RandomRows values = {field_.seed(), field_.name_hash(),
                                           static_cast<std::uint64_t>(first_value(run)),
@@ -105,7 +103,7 @@ class Drawing {
     shard_.unsafeGetTensorImpl()->bump_version();  // fp8 copies of weights go by it
   }
 
-  void draw_on_host(std::atomic<std::int64_t>& drawn) const {
+  void initialize_on_host(std::atomic<std::int64_t>& done) const {
     constexpr std::int64_t kElementsAtOnce = 1 << 22, kLeastPerThread = 1 << 14;
     const std::int64_t rows_at_once = std::max<std::int64_t>(kElementsAtOnce / columns_, 1);
     const at::Tensor block = at::empty({std::min(rows_at_once, shard_.size(0)), columns_}, at::kDouble);
@@ -113,20 +111,21 @@ class Drawing {
       const std::int64_t end = std::min(begin + rows_at_once, shard_.size(0));
       in_parallel(begin, end, std::max<std::int64_t>(kLeastPerThread / columns_, 1),
                   [&](std::int64_t first, std::int64_t last) {
-                    draw_rows(first, last, block.mutable_data_ptr<double>() + (first - begin) * columns_);
+                    fill_rows(first, last, block.mutable_data_ptr<double>() + (first - begin) * columns_);
                   });
       shard_.slice(0, begin, end).copy_(block.slice(0, 0, end - begin));
-      drawn += (end - begin) * columns_;
+      done += (end - begin) * columns_;
     }
   }
 
   // Rows [begin, end) of the shard.
-  void draw_rows(std::int64_t begin, std::int64_t end, double* values) const {
+  void fill_rows(std::int64_t begin, std::int64_t end, double* values) const {
     for (const RowRun& run : runs_) {
       const std::int64_t first = std::max(begin, run.local_row), last = std::min(end, run.local_row + run.rows);
       for (std::int64_t row = first; row < last; ++row) {
-        draw(rule_, field_, static_cast<std::uint64_t>(first_value(run) + (row - run.local_row) * global_columns_),
-             {values + (row - begin) * columns_ + run.local_column, static_cast<std::size_t>(run.columns)});
+        fill_values(rule_, field_,
+                    static_cast<std::uint64_t>(first_value(run) + (row - run.local_row) * global_columns_),
+                    {values + (row - begin) * columns_ + run.local_column, static_cast<std::size_t>(run.columns)});
       }
     }
   }
@@ -163,17 +162,17 @@ Parameters::Parameters(const std::vector<ParamSpec>& specs, const std::vector<in
   }
 }
 
-void Parameters::initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn) {
+void Parameters::initialize(std::uint64_t seed, std::atomic<std::int64_t>* done) {
   at::NoGradGuard guard;
   std::atomic<std::int64_t> unwatched = 0;
-  std::atomic<std::int64_t>& count = drawn ? *drawn : unwatched;
+  std::atomic<std::int64_t>& count = done ? *done : unwatched;
   for (Entry& entry : entries_) {
     const InitRule::Kind kind = entry.spec.init.kind;
     if (kind == InitRule::Zeros || kind == InitRule::Ones) {
       entry.value.fill_(kind == InitRule::Ones ? 1 : 0);
       count += entry.value.numel();
     } else {
-      Drawing(entry, coordinates_, seed).draw_shard(count);
+      Initialization(entry, coordinates_, seed).initialize_shard(count);
     }
   }
 }
@@ -206,15 +205,11 @@ void Parameters::await(std::string_view prefix) const {
 }
 
 std::int64_t Parameters::bytes() const {
-  std::int64_t sum = 0;
-  for (const Entry& entry : entries_) sum += static_cast<std::int64_t>(entry.value.nbytes());
-  return sum;
+  return sum_of<std::int64_t>(entries_, [](const Entry& entry) { return entry.value.nbytes(); });
 }
 
 std::int64_t Parameters::elements() const {
-  std::int64_t sum = 0;
-  for (const Entry& entry : entries_) sum += entry.value.numel();
-  return sum;
+  return sum_of<std::int64_t>(entries_, [](const Entry& entry) { return entry.value.numel(); });
 }
 
 bool Parameters::trains() const {

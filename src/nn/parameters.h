@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "plan/param_spec.h"
 #include "tensor/weight.h"
 
@@ -29,9 +28,9 @@ class Parameters {
              const at::Device& device)
       : Parameters(specs, std::vector<int>{stage}, coordinates, dtype, device) {}
 
-  // Draws every value by seed, name and global index, so that it does not depend on the layout. `drawn` counts elements
+  // Sets every value by seed, name and global index, so that it does not depend on the layout. `done` counts elements
   // meanwhile, for a progress display on another thread.
-  void initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn = nullptr);
+  void initialize(std::uint64_t seed, std::atomic<std::int64_t>* done = nullptr);
 
   const at::Tensor& get(const std::string& name) const;
   Weight weight(const std::string& name) const;

@@ -1,7 +1,5 @@
 #include "nn/self_attention.h"
-
 #include <ATen/ops/cat.h>
-
 #include "base/error.h"
 #include "ops/attention.h"
 

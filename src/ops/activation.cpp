@@ -1,14 +1,11 @@
 #include "ops/activation.h"
-
 #include <ATen/OpMathType.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
-
 #include "base/error.h"
 #include "ops/has_kernel.h"
 

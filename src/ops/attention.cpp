@@ -1,8 +1,6 @@
 #include "ops/attention.h"
-
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
-
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "ops/has_kernel.h"

@@ -1,14 +1,11 @@
 #include "ops/cross_entropy.h"
-
 #include <ATen/OpMathType.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
-
 #include "base/error.h"
 #include "kernels/rows.h"
 #include "ops/has_kernel.h"

@@ -1,10 +1,9 @@
 #pragma once
 
+#include "base/ignored_label.h"
 #include "tensor/autograd.h"
 
 namespace braid {
-
-inline constexpr std::int64_t kIgnoredLabel = -100;
 
 // The tokens that have a loss.
 struct CountedLabels {

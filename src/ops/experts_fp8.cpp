@@ -1,9 +1,6 @@
 #include "ops/experts_fp8.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_grouped_mm.h>
 #include <ATen/ops/empty_like.h>
-
 #include "base/error.h"
 #include "ops/has_kernel.h"
 

@@ -7,7 +7,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
-
 #include "base/error.h"
 #include "kernels/tensor.h"
 

@@ -1,7 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
-
 #include "ops/has_kernel.h"
 
 namespace braid {

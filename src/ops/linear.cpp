@@ -1,13 +1,10 @@
 #include "ops/linear.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
-
 #include "base/error.h"
 #include "kernels/cublas_product.h"
 #include "ops/has_kernel.h"

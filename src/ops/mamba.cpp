@@ -1,7 +1,5 @@
 #include "ops/mamba.h"
-
 #include <ATen/ATen.h>
-
 #include "base/error.h"
 #include "kernels/mamba.h"
 #include "ops/has_kernel.h"

@@ -1,6 +1,4 @@
 #include "ops/moe.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -11,7 +9,6 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
 #include "base/error.h"
 #include "kernels/moe.h"
 #include "ops/has_kernel.h"

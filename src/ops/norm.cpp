@@ -1,7 +1,5 @@
 #include "ops/norm.h"
-
 #include <ATen/ATen.h>
-
 #include "base/error.h"
 #include "kernels/mamba.h"
 #include "kernels/rows.h"

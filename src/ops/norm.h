@@ -2,8 +2,6 @@
 // recomputes the normalised values from the inputs; besides these, each saves only its statistics.
 #pragma once
 
-#include <ATen/TensorOperators.h>
-
 #include "tensor/autograd.h"
 
 namespace braid {

@@ -1,11 +1,8 @@
 #include "ops/packed_sequences.h"
-
 #include <ATen/OpMathType.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-
 #include "base/error.h"
 #include "kernels/rows.h"
 #include "ops/has_kernel.h"

@@ -1,12 +1,9 @@
 #include "ops/quantize.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/where.h>
-
 #include "base/error.h"
 #include "ops/has_kernel.h"
 

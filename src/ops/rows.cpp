@@ -1,13 +1,10 @@
 #include "ops/rows.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
 #include "base/error.h"
 #include "kernels/rows.h"
 #include "ops/has_kernel.h"

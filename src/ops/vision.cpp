@@ -1,13 +1,10 @@
 #include "ops/vision.h"
-
 #include <ATen/OpMathType.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
-
 #include "base/error.h"
 #include "kernels/rows.h"
 #include "ops/has_kernel.h"

@@ -1,5 +1,4 @@
 #include <ATen/ops/from_blob.h>
-
 #include "kernels/adam.h"
 #include "ops/has_kernel.h"
 #include "optim/sharded_adam.h"

@@ -1,8 +1,6 @@
 #include "optim/module_optimizer.h"
-
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-
 #include "comm/world.h"
 
 namespace braid {
@@ -39,36 +37,6 @@ ModuleOptimizer::ModuleOptimizer(const Parameters& parameters, const Groups& gro
   }
 }
 
-void ModuleOptimizer::begin_step() {
-  for (auto& part : parts_) part->gradients().begin_step();
-}
-
-void ModuleOptimizer::start_parameters(int stage) {
-  for (const Gather& gather : gathers_)
-    if (gather.stage == stage) gather.part->start_publishing(gather.bucket);
-}
-
-void ModuleOptimizer::finish_parameters(int stage) {
-  for (const Gather& gather : gathers_)
-    if (gather.stage == stage) gather.part->await(gather.bucket);
-}
-
-void ModuleOptimizer::finish_parameters() {
-  for (auto& part : parts_) part->finish_publishing();
-}
-
-void ModuleOptimizer::announce_gradients(int stage) {
-  for (auto& part : parts_) part->gradients().announce_reduction(stage);
-}
-
-void ModuleOptimizer::start_gradients(int stage) {
-  for (auto& part : parts_) part->gradients().start_reduction(stage);
-}
-
-void ModuleOptimizer::finish_gradients(int stage) {
-  for (auto& part : parts_) part->finish_gradients(stage);
-}
-
 at::Tensor ModuleOptimizer::norm_terms() const {
   at::Tensor total = at::zeros({2}, at::TensorOptions(at::kDouble).device(device_));
   for (const auto& part : parts_) total.add_(part->norm_terms());
@@ -79,25 +47,6 @@ at::Tensor ModuleOptimizer::count_zeros() const {
   at::Tensor total = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
   for (const auto& part : parts_) total.add_(part->count_zeros());
   return total;
-}
-
-void ModuleOptimizer::step(double lr, double weight_decay, double factor) {
-  ++steps_;
-  for (auto& part : parts_) part->update(steps_, lr, weight_decay, factor);
-}
-
-std::vector<OptimizerState> ModuleOptimizer::state() const {
-  std::vector<OptimizerState> all;
-  for (const auto& part : parts_) std::ranges::move(part->state(), std::back_inserter(all));
-  return all;
-}
-
-void ModuleOptimizer::publish_parameters() {
-  for (auto& part : parts_) part->publish_parameters();
-}
-
-void ModuleOptimizer::take_parameters() {
-  for (auto& part : parts_) part->take_parameters();
 }
 
 at::Tensor gradient_terms(const std::vector<ModuleUpdate>& own, int modules, bool count_zeros) {
@@ -122,10 +71,6 @@ GradientTotals gradient_totals(std::span<const double> sums) {
   return {.squared_norms = {sums.begin(), sums.end() - 2},
           .finite = sums[modules] == 0,
           .zeros = static_cast<std::int64_t>(sums[modules + 1])};
-}
-
-double clip_coefficient(double grad_norm, double clip_grad) {
-  return clip_grad > 0 ? std::min(clip_grad / (grad_norm + 1e-6), 1.0) : 1.0;
 }
 
 StepReport step_all(const std::vector<ModuleUpdate>& own, const GradientTotals& totals, const StepOptions& options) {

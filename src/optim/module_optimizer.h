@@ -7,7 +7,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "optim/sharded_adam.h"
 
 namespace braid {
@@ -20,23 +19,45 @@ class ModuleOptimizer {
   ModuleOptimizer(const Parameters& parameters, const Groups& groups, const std::string& module,
                   const OptimizerConfig& config);
 
-  void begin_step();
+  void begin_step() {
+    for (auto& part : parts_) part->gradients().begin_step();
+  }
   // The model's parameters follow step() here: bucket by bucket, in the order in which forwards read them. Does nothing
   // if they have not changed since the last call.
-  void start_parameters(int stage);
-  void finish_parameters(int stage);  // after the next forward of the stage, which awaits the buckets it reads
-  void finish_parameters();           // both, of all stages: before any other read
+  void start_parameters(int stage) {
+    for (const Gather& gather : gathers_)
+      if (gather.stage == stage) gather.part->start_publishing(gather.bucket);
+  }
+  // After the next forward of the stage, which awaits the buckets it reads.
+  void finish_parameters(int stage) {
+    for (const Gather& gather : gathers_)
+      if (gather.stage == stage) gather.part->await(gather.bucket);
+  }
+  // Both, of all stages: before any other read.
+  void finish_parameters() {
+    for (auto& part : parts_) part->finish_publishing();
+  }
   // The last stage first; with overlap_grad_reduce, before the stage's last backward.
-  void announce_gradients(int stage);
-  void start_gradients(int stage);  // after the stage's last backward
-  void finish_gradients(int stage);
+  void announce_gradients(int stage) {
+    for (auto& part : parts_) part->gradients().announce_reduction(stage);
+  }
+  // After the stage's last backward.
+  void start_gradients(int stage) {
+    for (auto& part : parts_) part->gradients().start_reduction(stage);
+  }
+  void finish_gradients(int stage) {
+    for (auto& part : parts_) part->finish_gradients(stage);
+  }
 
   // Of type double. Summed over the ranks of the module, squares and zeros count every element once.
   at::Tensor norm_terms() const;   // [2]: the sum of squares; more than 0 if a gradient on this rank is not finite
   at::Tensor count_zeros() const;  // a scalar
 
   // One update of the main copy with gradients times `factor`.
-  void step(double lr, double weight_decay, double factor);
+  void step(double lr, double weight_decay, double factor) {
+    ++steps_;
+    for (auto& part : parts_) part->update(steps_, lr, weight_decay, factor);
+  }
 
   // The buckets of all parts, in the order in which they are gathered.
   struct Gather {
@@ -49,13 +70,21 @@ class ModuleOptimizer {
 
   // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's
   // parameters: take_parameters().
-  std::vector<OptimizerState> state() const;
+  std::vector<OptimizerState> state() const {
+    std::vector<OptimizerState> all;
+    for (const auto& part : parts_) std::ranges::move(part->state(), std::back_inserter(all));
+    return all;
+  }
   const std::vector<std::unique_ptr<ShardedAdam>>& parts() const { return parts_; }
   at::Device device() const { return device_; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  void publish_parameters();
-  void take_parameters();
+  void publish_parameters() {
+    for (auto& part : parts_) part->publish_parameters();
+  }
+  void take_parameters() {
+    for (auto& part : parts_) part->take_parameters();
+  }
 
  private:
   at::Device device_;
@@ -97,6 +126,8 @@ struct StepReport {
 
 StepReport step_all(const std::vector<ModuleUpdate>& own, const GradientTotals& totals, const StepOptions& options);
 
-double clip_coefficient(double grad_norm, double clip_grad);
+inline double clip_coefficient(double grad_norm, double clip_grad) {
+  return clip_grad > 0 ? std::min(clip_grad / (grad_norm + 1e-6), 1.0) : 1.0;
+}
 
 }  // namespace braid

@@ -1,9 +1,5 @@
 #include "optim/optimizer_config.h"
-
-#include <fmt/format.h>
-
 #include <numbers>
-
 #include "base/strings.h"
 
 namespace braid {

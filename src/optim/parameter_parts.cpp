@@ -97,14 +97,6 @@ Collectives OptimizerCollectives::for_buckets(int stage, const char* op, std::in
   return all;
 }
 
-Collectives OptimizerCollectives::reductions(int stage) const {
-  return for_buckets(stage, config_.zero ? "reduce_scatter" : "all_reduce", gradient_bytes_);
-}
-
-Collectives OptimizerCollectives::gathers(int stage) const {
-  return config_.zero ? for_buckets(stage, "all_gather", element_bytes_) : Collectives();
-}
-
 // Those of the rank's slice of the buckets.
 Collectives OptimizerCollectives::replica_sums(int stage) const {
   Collectives all;

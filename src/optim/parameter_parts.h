@@ -81,10 +81,16 @@ class OptimizerCollectives {
   OptimizerCollectives(const std::vector<ParamSpec>& specs, const Module& module, int global_rank,
                        const OptimizerConfig& config, std::int64_t element_bytes);
 
-  Collectives reductions(int stage) const;    // of gradients, over the ranks that hold the same shards
+  // Of gradients, over the ranks that hold the same shards.
+  Collectives reductions(int stage) const {
+    return for_buckets(stage, config_.zero ? "reduce_scatter" : "all_reduce", gradient_bytes_);
+  }
   Collectives replica_sums(int stage) const;  // of gradients of parameters that tp does not split, over tp
-  Collectives gathers(int stage) const;       // of updated parameters
-  OptimizerElements elements() const;         // padding included, except in fp8
+  // Of updated parameters.
+  Collectives gathers(int stage) const {
+    return config_.zero ? for_buckets(stage, "all_gather", element_bytes_) : Collectives();
+  }
+  OptimizerElements elements() const;  // padding included, except in fp8
 
  private:
   Collectives for_buckets(int stage, const char* op, std::int64_t bytes_of_element) const;

@@ -1,6 +1,4 @@
 #include "optim/sharded_adam.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/cat.h>
@@ -12,7 +10,6 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
-
 #include "ops/has_kernel.h"
 
 namespace braid {
@@ -131,8 +128,6 @@ GradientBuffer::Reduction GradientBuffer::start_next_bucket() {
   return {bucket, part, group_.start_reduce_scatter(part, whole)};
 }
 
-at::Tensor GradientBuffer::view(const Span& span) const { return flat_.slice(0, span.begin, span.end); }
-
 Span GradientBuffer::owned(std::size_t bucket) const {
   return options_.shard ? owned_span(layout_.buckets[bucket], group_.rank(), group_.size())
                         : layout_.buckets[bucket].span;
@@ -220,10 +215,6 @@ void ShardedAdam::add_ranges(std::size_t bucket) {
     if (own.size() == 0) continue;
     ranges_.push_back({shard.part(own), slot, moved(own, -whole.begin)});
   }
-}
-
-const ParamSpec& ShardedAdam::spec(const Range& range) const {
-  return gradients_.entry(gradients_.layout().slots[range.slot]).spec;
 }
 
 bool ShardedAdam::counts(const Range& range) const {
@@ -369,10 +360,9 @@ void ShardedAdam::finish_publishing() {
 }
 
 std::vector<OptimizerState> ShardedAdam::state() const {
-  std::vector<OptimizerState> all;
-  for (const Range& range : ranges_)
-    all.push_back({spec(range), range.in_parameter, range.main, range.exp_avg, range.exp_avg_sq});
-  return all;
+  return vector_of<OptimizerState>(ranges_, [&](const Range& range) {
+    return OptimizerState{spec(range), range.in_parameter, range.main, range.exp_avg, range.exp_avg_sq};
+  });
 }
 
 std::vector<BucketState> ShardedAdam::bucket_state() const {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "comm/group.h"
 #include "nn/parameters.h"
 #include "optim/parameter_parts.h"
@@ -32,7 +31,6 @@ class GradientBuffer {
   GradientBuffer(std::vector<Parameters::Entry> entries, const Group& group, const GradientBufferOptions& options);
   ~GradientBuffer();
   GradientBuffer(const GradientBuffer&) = delete;
-  GradientBuffer& operator=(const GradientBuffer&) = delete;
 
   void begin_step();  // all gradients count as zero; their memory is first written by backward or by the reduction
   // Collective over the group, the last stage first. With overlap, before the stage's last backward.
@@ -47,7 +45,7 @@ class GradientBuffer {
   const Group& group() const { return group_; }
   bool sharded() const { return options_.shard; }
 
-  at::Tensor view(const Span& span) const;                              // of the buffer
+  at::Tensor view(const Span& span) const { return flat_.slice(0, span.begin, span.end); }
   Span owned(std::size_t bucket) const;                                 // this rank's slice of a bucket
   at::TensorOptions tensor_options() const { return flat_.options(); }  // dtype and device of the gradients
 
@@ -133,7 +131,6 @@ class ShardedAdam {
               const OptimizerConfig& config, std::int64_t module_parameters);
   ~ShardedAdam();
   ShardedAdam(const ShardedAdam&) = delete;
-  ShardedAdam& operator=(const ShardedAdam&) = delete;
 
   GradientBuffer& gradients() { return gradients_; }
   void finish_gradients(int stage);
@@ -173,7 +170,9 @@ class ShardedAdam {
   void add_ranges(std::size_t bucket);
   bool counts(const Range& range) const;
   void add_counted(const Range& range);
-  const ParamSpec& spec(const Range& range) const;
+  const ParamSpec& spec(const Range& range) const {
+    return gradients_.entry(gradients_.layout().slots[range.slot]).spec;
+  }
   void make_table();
   bool has_kernels() const;
   void update_by_aten(std::int64_t step, double lr, double weight_decay, double factor);

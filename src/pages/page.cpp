@@ -1,8 +1,5 @@
 #include "pages/page.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include "base/utf8.h"
 
 namespace braid {

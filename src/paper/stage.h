@@ -2,7 +2,7 @@
 // microbatch. No libtorch here.
 //
 // One walk over the stage's layers describes all of this. It runs the code of the layers again, with tensors that have
-// sizes and lifetimes but no values (paper/tape.h); paper/language.cpp and paper/encoder.cpp have one function for each
+// sizes and lifetimes but no values (paper/ops.h); paper/language.cpp and paper/encoder.cpp have one function for each
 // kind of layer. Whatever happens during the walk is an event:
 //
 //   - an operator (Work), in the order of the calls. Backward runs the recorded nodes from the newest to the oldest, as

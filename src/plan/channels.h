@@ -8,7 +8,6 @@
 #pragma once
 
 #include <compare>
-
 #include "plan/op.h"
 
 namespace braid {

@@ -1,7 +1,5 @@
 #include "plan/cluster_config.h"
-
 #include <regex>
-
 #include "base/strings.h"
 
 namespace braid {

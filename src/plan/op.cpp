@@ -1,5 +1,4 @@
 #include "plan/op.h"
-
 #include "base/strings.h"
 
 namespace braid {

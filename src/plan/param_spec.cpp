@@ -1,5 +1,4 @@
 #include "plan/param_spec.h"
-
 #include "base/error.h"
 #include "plan/topology.h"
 

@@ -1,5 +1,4 @@
 #include "plan/player.h"
-
 #include "base/strings.h"
 #include "plan/channels.h"
 #include "plan/meetings.h"

@@ -1,5 +1,4 @@
 #include "plan/schedule.h"
-
 #include "base/strings.h"
 #include "plan/meetings.h"
 

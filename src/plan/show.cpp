@@ -1,8 +1,5 @@
 #include "plan/show.h"
-
-#include <fmt/core.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 #include "plan/channels.h"
 
@@ -21,11 +18,7 @@ constexpr std::size_t kRunsAtFront = 3;
 
 std::string kind_of(const Module& module) { return module.is_encoder ? "encoder" : "language"; }
 
-std::vector<int> sizes_of(const Grid& grid) {
-  std::vector<int> sizes;
-  for (const Dim& dim : grid.dims()) sizes.push_back(dim.size);
-  return sizes;
-}
+std::vector<int> sizes_of(const Grid& grid) { return vector_of<int>(grid.dims(), &Dim::size); }
 
 // A row that shows a module's dense and expert views side by side, after `first` columns. pp is the same in both.
 Row with_views(Row first, const std::vector<int>& dense, const std::vector<int>& expert) {
@@ -119,7 +112,7 @@ Json json_of(const GroupSpec& group) {
 
 // --- the drawing of a schedule
 
-constexpr int kLaneHeight = 26, kLaneGap = 4, kMargin = 8, kChartWidth = 1200, kTop = 56, kMostLanes = 64;
+constexpr int kRowHeight = 26, kRowGap = 4, kMargin = 8, kChartWidth = 1200, kTop = 56, kMostRows = 64;
 constexpr double kLetterWidth = 7.5;  // upper bound of a label's average width
 
 // Of a module's forwards and gathers, and of its backwards and reductions.
@@ -135,37 +128,37 @@ class Drawing {
           const std::vector<StageCosts>& costs)
       : schedule_(schedule), topology_(topology), timeline_(timeline), costs_(costs) {
     for (int rank = 0; rank < topology.world_size(); ++rank)
-      if (std::string label = label_of(rank); !label.empty()) lanes_.emplace_back(rank, std::move(label));
+      if (std::string label = label_of(rank); !label.empty()) rows_.emplace_back(rank, std::move(label));
     std::size_t letters = 0;
-    for (const auto& [rank, label] : lanes_) letters = std::max(letters, label.size());
+    for (const auto& [rank, label] : rows_) letters = std::max(letters, label.size());
     left_ = 2 * kMargin + static_cast<int>(kLetterWidth * static_cast<double>(letters));
   }
 
   std::string svg() {
-    const int height = kTop + static_cast<int>(lanes_.size()) * (kLaneHeight + kLaneGap) + 20;
+    const int height = kTop + static_cast<int>(rows_.size()) * (kRowHeight + kRowGap) + 20;
     const std::string head = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n"
         "<style>text{{font:11px sans-serif;text-anchor:middle;fill:#fff}} .lane,.key{{text-anchor:start;fill:#222}}"
         " .lane{{font-size:12px}}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fafafa\"/>\n",
         left_ + kChartWidth + 2 * kMargin, height);
     double y = kTop;
-    for (const auto& [rank, label] : lanes_) {
+    for (const auto& [rank, label] : rows_) {
       boxes_ += fmt::format(
           "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n"
           "<text class=\"lane\" x=\"{}\" y=\"{:.1f}\">{}</text>\n",
-          left_, y, kChartWidth, kLaneHeight, kMargin, y + kLaneHeight * 0.68, label);
-      add_lane(rank, y);
-      y += kLaneHeight + kLaneGap;
+          left_, y, kChartWidth, kRowHeight, kMargin, y + kRowHeight * 0.68, label);
+      add_row(rank, y);
+      y += kRowHeight + kRowGap;
     }
     return head + legend() + boxes_ + lines_ + "</svg>\n";
   }
 
  private:
-  bool has_lane_for_each() const { return topology_.world_size() <= kMostLanes; }
+  bool has_row_for_each() const { return topology_.world_size() <= kMostRows; }
 
-  // Empty for a rank without a lane. "8 language stages 0, 4 (64 ranks)" for a lane that stands for all of a stage.
+  // Empty for a rank without a row. "8 language stages 0, 4 (64 ranks)" for a row that stands for all of a stage.
   std::string label_of(int rank) const {
-    if (has_lane_for_each()) return fmt::format("{} {}", rank, topology_.coordinates_of(rank));
+    if (has_row_for_each()) return fmt::format("{} {}", rank, topology_.coordinates_of(rank));
     std::vector<std::string> stages;
     for (const Module* module : topology_.modules_of(rank)) {
       const Grid& grid = module->dense;
@@ -200,7 +193,7 @@ class Drawing {
       x += 34 + static_cast<int>(kLetterWidth * static_cast<double>(label.size()));
     }
     std::vector<std::string> notes;
-    if (!has_lane_for_each())
+    if (!has_row_for_each())
       notes.push_back("each lane stands for all ranks of a stage, which do the same at the same time");
     if (!lines_.empty())
       notes.push_back("a line under a lane shows when parameters may be gathered or gradients reduced");
@@ -211,7 +204,7 @@ class Drawing {
   }
 
   // Boxes at `y`, and lines below them.
-  void add_lane(int rank, double y) {
+  void add_row(int rank, double y) {
     const std::vector<Op>& ops = schedule_.ranks[rank];
     const std::vector<OpSpan>& spans = timeline_.ranks[rank];
     for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -233,10 +226,10 @@ class Drawing {
         "<g><title>rank {}: {}, stage {}, microbatch {}, {:.1f} to {:.1f}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" "
         "width=\"{:.1f}\" height=\"{}\" fill=\"{}\" fill-opacity=\"{:.2f}\"/>",
         rank, words_of(op), op.stage.index, op.microbatch, span.begin, span.end, x, y, std::max(width - 0.8, 0.5),
-        kLaneHeight, colour_of(op.stage.module, op.kind == Op::Forward), opacity);
+        kRowHeight, colour_of(op.stage.module, op.kind == Op::Forward), opacity);
     if (width >= 9)
-      boxes_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + kLaneHeight * 0.68,
-                            op.microbatch);
+      boxes_ +=
+          fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + kRowHeight * 0.68, op.microbatch);
     boxes_ += "</g>\n";
   }
 
@@ -247,7 +240,7 @@ class Drawing {
     lines_ += fmt::format(
         "<rect class=\"beside\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"3\" fill=\"{}\"><title>rank {}: {} "
         "of {}, stage {}, between {:.1f} and {:.1f}</title></rect>\n",
-        left_ + pixels(from), y + kLaneHeight, pixels(to - from), colour_of(start.stage.module, gathers), rank,
+        left_ + pixels(from), y + kRowHeight, pixels(to - from), colour_of(start.stage.module, gathers), rank,
         gathers ? "gather of the parameters" : "reduction of the gradients", topology_.module(start.stage.module).name,
         start.stage.index, from, to);
   }
@@ -256,8 +249,8 @@ class Drawing {
   const Topology& topology_;
   const Play& timeline_;
   const std::vector<StageCosts>& costs_;
-  std::vector<std::pair<int, std::string>> lanes_;  // each with its rank and label
-  int left_ = 0;                                    // of the boxes, in pixels
+  std::vector<std::pair<int, std::string>> rows_;  // each with its rank and label
+  int left_ = 0;                                   // of the boxes, in pixels
   std::string boxes_, lines_;
 };
 
@@ -317,8 +310,7 @@ std::string topology_json(const Topology& topology) {
   Json json = {{"world_size", topology.world_size()}, {"colocated", topology.colocated()}};
   for (const Module& module : topology.modules()) json["modules"].push_back(json_of(module));
   for (const GroupSpec& group : topology.groups()) json["groups"].push_back(json_of(group));
-  json["channels"] = Json::array();
-  for (const GroupSpec& channel : make_channel_groups(topology)) json["channels"].push_back(json_of(channel));
+  json["channels"] = vector_of<Json>(make_channel_groups(topology), [](const auto& group) { return json_of(group); });
   return json.dump();
 }
 

@@ -42,9 +42,9 @@ std::vector<StageCosts> stage_costs(const Topology& topology, const std::vector<
 // of one microbatch, which its stages share equally. The schedule must be valid.
 Play make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs);
 
-// One lane per rank, one box with the microbatch number per forward and backward, one colour per module and direction;
-// under a lane, a line per gather and reduction while it may run beside the boxes.
-// With too many ranks, the first of each stage gets a lane that represents all of them and is labelled so.
+// One row per rank, one box with the microbatch number per forward and backward, one colour per module and direction;
+// under a row, a line per gather and reduction while it may run beside the boxes.
+// With too many ranks, the first of each stage gets a row that represents all of them and is labelled so.
 std::string draw_svg(const Schedule& schedule, const Topology& topology, const Play& timeline,
                      const std::vector<StageCosts>& costs);
 

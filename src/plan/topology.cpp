@@ -1,5 +1,4 @@
 #include "plan/topology.h"
-
 #include "base/strings.h"
 
 namespace braid {
@@ -51,8 +50,7 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
 }  // namespace
 
 std::vector<Module> make_modules(const TopologyConfig& config, const Workload& workload) {
-  std::vector<Problem> problems = validate(config, workload);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  throw_if_any(validate(config, workload));
   const std::vector<RankSpan> spans = module_spans(config);
   std::vector<Module> modules;
   for (std::size_t i = 0; i < spans.size(); ++i) modules.push_back(make_module(config.modules[i], spans[i]));
@@ -122,12 +120,16 @@ Grid::Grid(int rank_offset, std::vector<Dim> dims) : rank_offset_(rank_offset), 
   }
 }
 
-std::vector<int> Grid::coords(int global_rank) const {
+int Grid::index_in(int global_rank) const {
   BRAID_CHECK(contains(global_rank), "rank {} is outside of the grid's ranks {}-{}", global_rank, rank_offset_,
               end() - 1);
+  return global_rank - rank_offset_;
+}
+
+std::vector<int> Grid::coords(int global_rank) const {
   std::vector<int> coords;
   coords.reserve(dims_.size());
-  int rest = global_rank - rank_offset_;
+  int rest = index_in(global_rank);
   for (const Dim& dim : dims_) {
     coords.push_back(rest % dim.size);
     rest /= dim.size;
@@ -141,7 +143,12 @@ std::string Grid::span() const {
 
 int Grid::size_of(const std::string& dim) const { return dims_[index_of(dim)].size; }
 
-int Grid::coord(int global_rank, const std::string& dim) const { return coords(global_rank)[index_of(dim)]; }
+int Grid::coord(int global_rank, const std::string& dim) const {
+  const std::size_t wanted = index_of(dim);
+  int stride = 1;
+  for (std::size_t i = 0; i < wanted; ++i) stride *= dims_[i].size;
+  return index_in(global_rank) / stride % dims_[wanted].size;
+}
 
 int Grid::rank_at(const std::vector<int>& coords) const {
   BRAID_CHECK_EQ(coords.size(), dims_.size(), "one coordinate per dimension");

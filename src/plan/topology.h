@@ -39,6 +39,7 @@ class Grid {
 
  private:
   std::size_t index_of(const std::string& dim) const;
+  int index_in(int global_rank) const;                                 // from 0
   std::vector<bool> mark(const std::vector<std::string>& dims) const;  // per own dim: is it one of these?
 
   int rank_offset_;

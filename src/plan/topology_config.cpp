@@ -1,7 +1,4 @@
 #include "plan/topology_config.h"
-
-#include <fmt/core.h>
-
 #include "base/strings.h"
 
 namespace braid {

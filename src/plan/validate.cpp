@@ -1,7 +1,5 @@
 // The reasons why a topology cannot run. A rule is applied only if the numbers it reads are valid: after tp=0, a report
 // about unused ranks would not help.
-#include <fmt/core.h>
-
 #include "base/strings.h"
 #include "plan/topology_config.h"
 
@@ -37,7 +35,7 @@ class Validator {
   Validator(const TopologyConfig& config, const Workload& workload)
       : config_(config), workload_(workload), spans_(module_spans(config)) {}
 
-  std::vector<Problem> run() {
+  Problems run() {
     if (config_.modules.empty()) {
       fail("topology.modules", "add at least one with kind=language", "the topology has no modules");
     } else {
@@ -326,13 +324,11 @@ class Validator {
   const std::vector<RankSpan> spans_;
   std::set<const ModuleConfig*> well_sized_;
   bool placeable_ = true;  // the sizes are valid enough to compute which module has which ranks
-  std::vector<Problem> problems_;
+  Problems problems_;
 };
 
 }  // namespace
 
-std::vector<Problem> validate(const TopologyConfig& config, const Workload& workload) {
-  return Validator(config, workload).run();
-}
+Problems validate(const TopologyConfig& config, const Workload& workload) { return Validator(config, workload).run(); }
 
 }  // namespace braid

@@ -22,7 +22,15 @@ class Verifier {
         channels_(channels_of(topology, edges_)),
         edges_of_(edges_by_rank(edges_, schedule.ranks.size())),
         updates_(has_update(options)),
-        arrived_(2 * edges_.size() * options.microbatches, kNotYet) {}
+        arrived_(2 * edges_.size() * options.microbatches, kNotYet) {
+    std::map<std::tuple<int, int, Channel>, int> routes;
+    for (std::size_t i = 0; i < channels_.size(); ++i) {
+      const Edge& edge = edges_[i % edges_.size()];
+      const auto route = routes.try_emplace({edge.from_rank, edge.to_rank, channels_[i]}, routes_).first;
+      route_of_.push_back(route->second);
+      routes_ = static_cast<int>(routes.size());
+    }
+  }
 
   std::vector<std::string> run() {
     check_matching();
@@ -79,7 +87,8 @@ class Verifier {
 
   // Messages from one rank to another over one channel are not tagged: the n-th sent is the n-th received.
   void check_order() {
-    std::map<std::tuple<int, int, Channel>, std::vector<std::size_t>> sent, received;
+    std::vector<int> sent(routes_), received(routes_);  // so far, by route
+    std::vector<int> sent_as(arrived_.size()), received_as(arrived_.size());
     for (int rank = 0; rank < world_size(); ++rank)
       for (const Op& op : schedule_.ranks[rank]) {
         if (op.kind == Op::Exchange && op.transfers.empty()) {
@@ -87,18 +96,21 @@ class Verifier {
           can_be_played_ = false;
         }
         for (const Transfer& t : op.transfers) {
-          const Edge& edge = edges_[t.edge];
-          const Channel& channel = channel_of(t);
-          if (channel != channel_of(op.transfers[0]))
+          if (channel_of(t) != channel_of(op.transfers[0]))
             fail("rank {} starts {} in an exchange over another channel", rank, describe(t, edges_));
-          const int other = edge.peer_of(rank);
-          t.outgoing ? sent[{rank, other, channel}].push_back(id_of(t))
-                     : received[{other, rank, channel}].push_back(id_of(t));
+          const int route = route_of_[t.kind * edges_.size() + t.edge];
+          (t.outgoing ? sent_as : received_as)[id_of(t)] = (t.outgoing ? sent : received)[route]++;
         }
       }
-    for (const auto& [key, ids] : sent)
-      if (ids != received[key])
-        fail("rank {} does not receive in the order in which rank {} sends", std::get<1>(key), std::get<0>(key));
+    std::set<int> named;  // routes
+    for (std::size_t id = 0; id < arrived_.size(); ++id) {
+      const std::size_t side = id / options_.microbatches;  // of an edge
+      if (sent_as[id] == received_as[id] || !named.insert(route_of_[side]).second) continue;
+      const Edge& edge = edges_[side % edges_.size()];
+      const bool forward = side < edges_.size();
+      fail("rank {} does not receive in the order in which rank {} sends", forward ? edge.to_rank : edge.from_rank,
+           forward ? edge.from_rank : edge.to_rank);
+    }
   }
 
   // --- the list of one rank
@@ -183,8 +195,8 @@ class Verifier {
       fail("rank {} sends {} before it is computed", rank_, describe(t, edges_));
   }
 
-  // Parameters are gathered at the start of the step or after the update. A reduction starts with the last backward or
-  // after it, and ends after it.
+  // With overlap_gather, gathers come before the update, otherwise after it. A reduction starts before the last
+  // backward with overlap_reduce, otherwise after it; it always ends after it.
   void check_collective(const Op& op, const Done& done) {
     const auto fail_here = [&](const std::string& what) {
       fail("rank {}: {} {}", rank_, describe(op, topology_), what);
@@ -267,11 +279,13 @@ class Verifier {
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge> edges_;
-  const std::vector<Channel> channels_;           // by kind of transfer and edge
+  const std::vector<Channel> channels_;  // by kind of transfer and edge
+  std::vector<int> route_of_;            // by kind and edge: a number for its ranks and channel
+  int routes_ = 0;
   const std::vector<std::vector<int>> edges_of_;  // by rank
   const bool updates_;
   std::vector<int> arrived_;   // by transfer: how many forwards and backwards its receiver had run by then, or kNotYet
-  bool can_be_played_ = true;  // gathers and reductions are started once, by ranks that have their stages
+  bool can_be_played_ = true;  // false: there is a defect that play() cannot handle
   std::vector<std::string> problems_;
   // Of the rank whose list is checked.
   int rank_ = 0;

@@ -1,8 +1,6 @@
 #include "predict/calibrate.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-
 #include "comm/comm_meter.h"
 #include "comm/control_line.h"
 #include "comm/run_as_rank.h"
@@ -168,9 +166,7 @@ void set_operators(HardwareProfile& profile, const std::vector<CalibrationCase>&
 }
 
 double launches_of(const Works& works) {
-  double launches = 0;
-  for (const Work& work : works) launches += work.count * work.launches;
-  return launches;
+  return sum_of<double>(works, [](const Work& work) { return work.count * work.launches; });
 }
 
 // The host's time to start a kernel, in microseconds.
@@ -205,8 +201,7 @@ void measure_cpu(HardwareProfile& profile, const CalibrationOptions& options, co
   at::set_num_threads(1);
   const at::NoGradGuard guard;
   const std::vector<CalibrationCase> cases = runnable(calibration_cases(at::kCPU, report), report, tell);
-  std::vector<std::function<void()>> runs;
-  for (const CalibrationCase& each : cases) runs.push_back(each.run);
+  auto runs = vector_of<std::function<void()>>(cases, &CalibrationCase::run);
   const std::string pattern = "M*E-M*E-M*E-M*E-";
   constexpr int kTokens = 64;
   runs.push_back([step = small_step(pattern, kTokens, at::kCPU)] {

@@ -1,7 +1,5 @@
 #include "predict/calibration_cases.h"
-
 #include <ATen/ATen.h>
-
 #include "comm/group.h"
 #include "comm/progress.h"
 #include "comm/store.h"

@@ -1,5 +1,4 @@
 #include <ATen/cuda/CUDAContext.h>
-
 #include "predict/calibrate.h"
 
 namespace braid {

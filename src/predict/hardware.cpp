@@ -1,7 +1,5 @@
 #include "predict/hardware.h"
 
-#include <fmt/format.h>
-
 namespace braid {
 namespace {
 
@@ -255,11 +253,7 @@ std::string to_yaml(const HardwareProfile& profile) {
   return writer.text();
 }
 
-std::vector<std::string> hardware_names() {
-  std::vector<std::string> names;
-  for (const StoredProfile& stored : stored_profiles()) names.emplace_back(stored.name);
-  return names;
-}
+std::vector<std::string> hardware_names() { return vector_of<std::string>(stored_profiles(), &StoredProfile::name); }
 
 HardwareProfile load_hardware(const std::string& name_or_path) {
   for (const StoredProfile& stored : stored_profiles())
@@ -273,14 +267,10 @@ HardwareProfile load_hardware(const std::string& name_or_path) {
                      choice_advice(name_or_path, hardware_names()) + ", or give the path of a .yaml file"});
 }
 
-bool is_host(const HardwareProfile& profile) { return profile.device == DeviceChoice::Cpu; }
-
 HardwareProfile on_one_host(HardwareProfile profile, int ranks) {
   if (is_host(profile)) profile.ranks_per_node = ranks;
   return profile;
 }
-
-std::string device_word(const HardwareProfile& profile) { return is_host(profile) ? "rank" : "GPU"; }
 
 std::string described(const HardwareProfile& profile) {
   const auto words = [](Source source) {

@@ -64,12 +64,12 @@ std::string to_yaml(const HardwareProfile& profile);
 void check_links(const HardwareProfile& profile, int ranks);
 
 // Whether ranks compute on the CPU of one host, whose memory and cores they share.
-bool is_host(const HardwareProfile& profile);
+inline bool is_host(const HardwareProfile& profile) { return profile.device == DeviceChoice::Cpu; }
 // Places all ranks of a host on one node, however many there are. Other profiles are returned unchanged.
 HardwareProfile on_one_host(HardwareProfile profile, int ranks);
 
 // "GPU", or "rank" on a CPU, whose ranks share a host: for rates and counts.
-std::string device_word(const HardwareProfile& profile);
+inline std::string device_word(const HardwareProfile& profile) { return is_host(profile) ? "rank" : "GPU"; }
 
 // "h100 (from a datasheet, not measured)": for every result that uses the profile.
 std::string described(const HardwareProfile& profile);

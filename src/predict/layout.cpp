@@ -1,8 +1,5 @@
 #include "predict/layout.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include "base/strings.h"
 #include "predict/hardware.h"
 #include "predict/step_draws.h"
@@ -57,9 +54,7 @@ Layout layout_of(const Recipe& recipe) {
 
 int ranks_of(const Layout& layout) {
   if (layout.colocated) return layout.modules.front().ranks();
-  int ranks = 0;
-  for (const Split& split : layout.modules) ranks += split.ranks();
-  return ranks;
+  return sum_of<int>(layout.modules, &Split::ranks);
 }
 
 Recipe with_layout(const Recipe& recipe, const Layout& layout, const Settings& settings, int ranks_per_node) {

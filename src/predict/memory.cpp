@@ -1,7 +1,4 @@
 #include "predict/memory.h"
-
-#include <fmt/format.h>
-
 #include "plan/channels.h"
 #include "predict/hardware.h"
 #include "predict/step_draws.h"
@@ -132,8 +129,7 @@ class RankWalk {
   // --- what is counted
 
   void note(const Modules& now, const std::string& at) {
-    std::int64_t all = 0;
-    for (const MemoryBytes& bytes : now) all += total_of(bytes);
+    const auto all = sum_of<std::int64_t>(now, total_of);
     if (all <= result_.peak) return;
     result_.peak = all;
     result_.modules = now;
@@ -177,9 +173,7 @@ class RankWalk {
   }
   // Bytes of the embeddings that the first language stage receives, of all encoders or of those that train.
   std::int64_t embedding_bytes(const Op& op, bool all) const {
-    std::int64_t bytes = 0;
-    for (const Collective& shared : step_.shared_embeddings(op.stage, op.microbatch, all)) bytes += shared.bytes;
-    return bytes;
+    return sum_of<std::int64_t>(step_.shared_embeddings(op.stage, op.microbatch, all), &Collective::bytes);
   }
 
   bool starts_reduction(const Op& op) const {
@@ -359,11 +353,7 @@ std::string parts_of(const RankMemory& rank) {
   return fmt::format("{}", fmt::join(largest, ", "));
 }
 
-std::int64_t needed(const std::vector<RankMemory>& ranks) {
-  std::int64_t bytes = 0;
-  for (const RankMemory& rank : ranks) bytes += rank.needed();
-  return bytes;
-}
+std::int64_t needed(const std::vector<RankMemory>& ranks) { return sum_of<std::int64_t>(ranks, &RankMemory::needed); }
 
 bool needs_less(const RankMemory& a, const RankMemory& b) { return a.needed() < b.needed(); }
 
@@ -417,17 +407,11 @@ std::string memory_kind_text(std::size_t kind) {
   return text;
 }
 
-std::int64_t total_of(const MemoryBytes& bytes) { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
-
 MemoryBytes RankMemory::all_modules() const {
   MemoryBytes all = {};
   for (const MemoryBytes& module : modules)
     for (std::size_t kind = 0; kind < all.size(); ++kind) all[kind] += module[kind];
   return all;
-}
-
-const RankMemory& MemoryPrediction::fullest() const {
-  return std::ranges::max_element(stages, {}, [](const StageRankMemory& stage) { return stage.rank.peak; })->rank;
 }
 
 MemoryQuestion memory_question(const HardwareProfile& hardware) {
@@ -458,9 +442,7 @@ std::vector<RankMemory> predict_rank_memory(const Recipe& recipe, const Topology
                                             const std::vector<StepSizes>& steps, const std::vector<int>& global_ranks,
                                             const MemoryQuestion& question) {
   const Predictor predictor(recipe, topology, question);
-  std::vector<RankMemory> ranks;
-  for (const int rank : global_ranks) ranks.push_back(predictor.of_rank(steps, rank));
-  return ranks;
+  return vector_of<RankMemory>(global_ranks, [&](const int rank) { return predictor.of_rank(steps, rank); });
 }
 
 std::vector<MemoryAdvice> memory_advice(const Recipe& recipe, const MemoryPrediction& before, const StepsOf& steps_of,

@@ -30,7 +30,9 @@ inline constexpr std::array kMemoryKindNames = {"parameters", "fp8_copies", "mai
                                                 "logits",     "inputs",     "transfers",   "working"};
 std::string memory_kind_text(std::size_t kind);                         // its name with spaces
 using MemoryBytes = std::array<std::int64_t, kMemoryKindNames.size()>;  // by kind
-std::int64_t total_of(const MemoryBytes& bytes);
+inline std::int64_t total_of(const MemoryBytes& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
 
 struct RankMemory {
   int global_rank = 0;
@@ -55,7 +57,9 @@ struct StageRankMemory {
 
 struct MemoryPrediction {
   std::vector<StageRankMemory> stages{};  // of all modules
-  const RankMemory& fullest() const;
+  const RankMemory& fullest() const {
+    return std::ranges::max_element(stages, {}, [](const StageRankMemory& stage) { return stage.rank.peak; })->rank;
+  }
 };
 
 struct MemoryQuestion {

@@ -147,8 +147,6 @@ double seconds_of(const Works& works, const HardwareProfile& hardware) {
   return is_host(hardware) ? device + host : std::max(device, host);
 }
 
-double OpTime::communication() const { return std::accumulate(exposed.begin(), exposed.end(), 0.0); }
-
 void OpTime::add(const OpTime& other, double weight) {
   compute += other.compute * weight;
   for (std::size_t kind = 0; kind < kCommKinds; ++kind) exposed[kind] += other.exposed[kind] * weight;

@@ -44,7 +44,7 @@ struct OpTime {
   std::array<double, kCommKinds> exposed{};  // by CommKind: communication during which nothing is computed
 
   double& operator[](CommKind kind) { return exposed[static_cast<std::size_t>(kind)]; }
-  double communication() const;
+  double communication() const { return std::accumulate(exposed.begin(), exposed.end(), 0.0); }
   double seconds() const { return compute + communication(); }
   void add(const OpTime& other, double weight = 1);
 };

@@ -1,9 +1,6 @@
 #include "predict/plan_page.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-
 #include "pages/page.h"
 
 namespace braid {
@@ -175,8 +172,7 @@ Json settings_json(const Recipe& recipe) {
 }
 
 void mark_front(Json& layouts) {
-  std::vector<Json*> by_memory;
-  for (Json& layout : layouts) by_memory.push_back(&layout);
+  auto by_memory = vector_of<Json*>(layouts, [](Json& layout) { return &layout; });
   std::ranges::stable_sort(by_memory, {}, [](const Json* layout) {
     return std::pair(layout->at("needed_bytes").get<double>(), layout->at("iteration_s").get<double>());
   });
@@ -203,8 +199,7 @@ Json page_of(const PageRecipe& about, const SearchResult& result, const Simulate
   page["ranks"] = result.gpus;
   page["memory_bytes"] = result.memory_limit;
   page["baseline"] = result.best.size();  // after the best ones, whose numbers match the table
-  std::vector<const Candidate*> candidates;
-  for (const Candidate& candidate : result.best) candidates.push_back(&candidate);
+  auto candidates = vector_of<const Candidate*>(result.best, [](const Candidate& candidate) { return &candidate; });
   candidates.push_back(&result.given);
   const auto is_shown = [&](const Candidate& candidate) {
     return std::ranges::any_of(candidates, [&](const Candidate* other) {

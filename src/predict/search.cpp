@@ -1,5 +1,4 @@
 #include "predict/search.h"
-
 #include "predict/layout_bound.h"
 #include "predict/memory.h"
 

@@ -1,9 +1,5 @@
 #include "predict/simulate.h"
 
-#include <fmt/format.h>
-
-#include "run/data_source.h"
-
 namespace braid {
 namespace {
 
@@ -278,9 +274,7 @@ class Simulator {
   const Topology& topology() const { return step_.world.topology; }
 
   std::vector<ModuleTimes> no_times() const {
-    std::vector<ModuleTimes> modules;
-    for (const Module& module : step_.world.modules) modules.push_back({{}, module.name, module.dense.size()});
-    return modules;
+    return vector_of<ModuleTimes>(step_.world.modules, [](auto& m) { return ModuleTimes{{}, m.name, m.dense.size()}; });
   }
 
   void play_step(int n) {

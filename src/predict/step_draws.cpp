@@ -1,11 +1,7 @@
 #include "predict/step_draws.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-
 #include "data/inspect/reports.h"
-#include "run/data_source.h"
 
 namespace braid {
 namespace {
@@ -115,8 +111,7 @@ std::vector<SampleSizes> draw_mock(const Recipe& recipe, const Topology& topolog
   // The keys of mock samples are not checked in a recipe with a data set.
   for (const ModuleConfig& module : recipe.topology.modules)
     if (module.kind == ModuleKind::Language)
-      if (auto problems = validate(recipe.data, recipe.model.model, layout_sizes(module), "data"); !problems.empty())
-        throw ConfigError(std::move(problems));
+      throw_if_any(validate(recipe.data, recipe.model.model, layout_sizes(module), "data"));
   const MockSizes sizes(recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(recipe.train.seed));
   std::vector<SampleSizes> samples;
   for (std::int64_t i = 0; i < recipe.train.global_batch; ++i) samples.push_back(sizes.of(first + i));
@@ -136,10 +131,7 @@ SampleSizes as_trained(const SampleSizes& stored, const DataStats& stats, const 
 std::vector<SampleSizes> draw_stored(const Recipe& recipe, const Topology& topology, const DataStats& stats,
                                      std::int64_t first) {
   const Provider& provider = recipe.model.model;
-  if (auto problems =
-          problems_of(stats, provider, topology, recipe.data.sequence_length.value_or(provider.sequence_length));
-      !problems.empty())
-    throw ConfigError(std::move(problems));
+  throw_if_any(problems_of(stats, provider, topology, recipe.data.sequence_length.value_or(provider.sequence_length)));
   std::vector<std::string> encoders;
   for (const Module& module : topology.modules())
     if (module.is_encoder) encoders.push_back(module.name);
@@ -263,12 +255,11 @@ nlohmann::ordered_json to_json(const DataStats& stats) {
 }
 
 DataStats read_data_stats(const std::string& path) {
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  const bool in_folder = is_folder(path);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  const int error = is_folder ? EISDIR : errno;
-  if (file && !is_folder) return StatsReader(path).read({std::istreambuf_iterator<char>(file), {}});
+  const int error = in_folder ? EISDIR : errno;
+  if (file && !in_folder) return StatsReader(path).read({std::istreambuf_iterator<char>(file), {}});
   throw ConfigError({fmt::format("cannot read the data statistics in {}: {}", in_quotes(path), std::strerror(error)),
                      "--stats", kFix});
 }

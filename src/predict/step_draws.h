@@ -4,7 +4,6 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-
 #include "data/batches/sample_sizes.h"
 #include "data/samples/lane_set.h"
 #include "models/providers.h"

@@ -1,12 +1,10 @@
 // Reads logs, metrics files and recipes of runs.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
-
 #include "base/error.h"
 #include "base/strings.h"
-#include "cluster/doctor/log_source.h"
-#include "cluster/doctor/text.h"
+#include "cluster/lines/log_source.h"
+#include "cluster/lines/text.h"
 #include "report/report.h"
 
 namespace braid {
@@ -282,11 +280,7 @@ class LogParser {
   std::set<std::string> damaged_{};
 };
 
-std::int64_t lines_of(const std::vector<RunRecord>& log) {
-  std::int64_t lines = 0;
-  for (const RunRecord& start : log) lines += start.lines;
-  return lines;
-}
+std::int64_t lines_of(const std::vector<RunRecord>& log) { return sum_of<std::int64_t>(log, &RunRecord::lines); }
 
 bool is_same_start(const RunRecord& a, const RunRecord& b) {
   if (a.attempts.empty() || b.attempts.empty()) return false;
@@ -358,8 +352,7 @@ void flatten(const YAML::Node& node, const std::string& key, std::map<std::strin
 }
 
 std::int64_t number_of(const std::map<std::string, std::string>& settings, const std::string& key) {
-  const auto found = settings.find(key);
-  return found == settings.end() ? 1 : parse_int64(found->second).value_or(1);
+  return parse_int64(value_in(settings, key).value_or("")).value_or(1);
 }
 
 }  // namespace
@@ -470,10 +463,8 @@ std::optional<std::map<std::string, std::string>> read_settings(const std::strin
 }
 
 std::optional<std::int64_t> ranks_of(const std::map<std::string, std::string>& settings) {
-  if (const auto world = settings.find("topology.world_size"); world != settings.end())
-    return parse_int64(world->second);
-  const auto colocated = settings.find("topology.colocated");
-  const bool share = colocated != settings.end() && colocated->second == "true";
+  if (const auto world = value_in(settings, "topology.world_size")) return parse_int64(*world);
+  const bool share = value_in(settings, "topology.colocated") == "true";
   std::int64_t ranks = 0;
   for (const auto& [key, value] : settings) {
     if (!key.starts_with("topology.modules.") || !key.ends_with(".kind")) continue;

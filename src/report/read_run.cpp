@@ -1,6 +1,4 @@
 // Finds the files of runs by their names, and reads them.
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
@@ -11,8 +9,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kPlanFile = "plan.json";
 constexpr const char* kRecipeFile = "recipe.yaml";
@@ -101,8 +97,7 @@ RunFiles files_of_job(const fs::path& path) {
 
 // One run for each metrics file, or one run if there are not several.
 std::vector<RunFiles> jobs_or_one(RunFiles files) {
-  std::vector<RunFiles> jobs;
-  for (const std::string& metrics : files.metrics) jobs.push_back(files_of_job(metrics));
+  const auto jobs = vector_of<RunFiles>(files.metrics, files_of_job);
   if (jobs.size() > 1) return jobs;
   for (auto* list : {&files.metrics, &files.events, &files.logs, &files.checkpoint_roots}) std::ranges::sort(*list);
   return {std::move(files)};
@@ -130,15 +125,14 @@ std::vector<RunFiles> runs_in_folder(const fs::path& folder) {
 }
 
 std::vector<RunFiles> runs_at(const std::string& path) {
-  std::error_code error;
   const fs::path place = without_end_slash(path);
-  const bool is_folder = fs::is_directory(place, error);
-  if (!is_folder && !fs::is_regular_file(place, error))
+  const bool in_folder = is_folder(place);
+  if (!in_folder && !is_file(place))
     throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "command line",
                        "give the folder of a run's files, e.g. that of --log-dir"});
-  std::vector<RunFiles> runs = is_folder ? runs_in_folder(place) : std::vector{files_of_job(place)};
+  std::vector<RunFiles> runs = in_folder ? runs_in_folder(place) : std::vector{files_of_job(place)};
   if (!has_nothing(runs.front())) return runs;
-  if (is_folder)
+  if (in_folder)
     throw ConfigError(
         {fmt::format("{} has no file of a run", in_quotes(place.string())), "command line",
          "give a folder with a metrics file (*.jsonl), event files, a log (*.log, *.out) or checkpoints"});
@@ -167,10 +161,7 @@ void shorten_names(std::vector<RunFiles>& runs) {
   }
 }
 
-std::string setting_of(const RunRecord& run, const std::string& key) {
-  const auto found = run.settings.find(key);
-  return found == run.settings.end() ? "" : found->second;
-}
+std::string setting_of(const RunRecord& run, const char* key) { return value_in(run.settings, key).value_or(""); }
 
 void add_recipe(RunFiles& files, RunRecord& run) {
   if (files.recipe.empty()) return;
@@ -183,10 +174,10 @@ void add_recipe(RunFiles& files, RunRecord& run) {
   run.iterations = parse_int64(setting_of(run, "train.iterations"));
   std::error_code error;
   const std::string metrics = setting_of(run, "log.metrics_file"), save = setting_of(run, "checkpoint.save");
-  if (files.metrics.empty() && fs::is_regular_file(metrics, error)) files.metrics.push_back(metrics);
-  if (files.checkpoint_roots.empty() && fs::is_directory(save, error)) files.checkpoint_roots.push_back(save);
+  if (files.metrics.empty() && is_file(metrics)) files.metrics.push_back(metrics);
+  if (files.checkpoint_roots.empty() && is_folder(save)) files.checkpoint_roots.push_back(save);
   const std::string events = setting_of(run, "log.tensorboard_dir");
-  if (files.events.empty() && fs::is_directory(events, error))
+  if (files.events.empty() && is_folder(events))
     for (const auto& entry : fs::directory_iterator(events, error))
       if (is_event_file(entry.path())) files.events.push_back(entry.path().string());
   std::ranges::sort(files.events);

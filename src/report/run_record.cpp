@@ -1,7 +1,5 @@
 // What follows from the record of a run, and runs as a page and as text.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 #include "pages/page.h"
 #include "report/report.h"
@@ -48,9 +46,7 @@ std::optional<double> predicted_exposed_s(const json& time, const std::string& m
 std::optional<double> measured_exposed_ms(const RunRecord& run, const std::string& module) {
   const auto found = run.modules.find(module);
   if (found == run.modules.end() || found->second.exposed_ms.empty()) return std::nullopt;
-  double sum = 0;
-  for (const auto& [kind, curve] : found->second.exposed_ms) sum += mean_value(curve);
-  return sum;
+  return sum_of<double>(found->second.exposed_ms, [](const auto& kind) { return mean_value(kind.second); });
 }
 
 // The bytes of the fullest stage.
@@ -90,13 +86,6 @@ Json means_of(const Curves& curves) {
   Json object = Json::object();
   for (const auto& [name, curve] : curves) object[name] = mean_value(curve);
   return object;
-}
-
-template <class Items, class ToJson>
-Json list_of(const Items& items, const ToJson& to_json) {
-  Json list = Json::array();
-  for (const auto& item : items) list.push_back(to_json(item));
-  return list;
 }
 
 constexpr const char* kStateNames[] = {"finished", "failed", "open"};  // of RunEnd::State
@@ -142,19 +131,19 @@ Json to_json(const RunRecord& run) {
           {"memory_mb", to_json(run.memory_mb)},
           {"memory_peak_mb", std::move(peaks)},
           {"peak_memory", peak ? Json{{"kind", peak->kind}, {"mib", peak->mib}} : Json(nullptr)},
-          {"modules", list_of(run.modules, module_json)},
-          {"attempts", list_of(run.attempts, attempt_json)},
+          {"modules", vector_of<Json>(run.modules, module_json)},
+          {"attempts", vector_of<Json>(run.attempts, attempt_json)},
           {"repeated_iterations", repeated_iterations(run)},
           {"skipped", run.skipped},
           {"skipped_count", run.skipped_count},
           {"nan_count", run.nan_count},
-          {"checkpoints", list_of(run.checkpoints, checkpoint_json)},
+          {"checkpoints", vector_of<Json>(run.checkpoints, checkpoint_json)},
           {"end",
            {{"state", kStateNames[static_cast<int>(run.end.state)]},
             {"text", run.end.text},
             {"diagnosis", run.end.diagnosis}}},
           {"failures", run.failures},
-          {"prediction", list_of(compare_with_plan(run), compared_json)},
+          {"prediction", vector_of<Json>(compare_with_plan(run), compared_json)},
           {"sources", run.sources},
           {"warnings", run.warnings}};
 }
@@ -367,7 +356,7 @@ Curve thinned(const Curve& curve, std::size_t most) {
 }
 
 nlohmann::ordered_json report_json(const std::vector<RunRecord>& runs) {
-  return {{"runs", list_of(runs, [](const RunRecord& run) { return to_json(run); })},
+  return {{"runs", vector_of<Json>(runs, [](const RunRecord& run) { return to_json(run); })},
           {"device", device_word(runs)},
           {"different_settings", different_settings(runs)}};
 }

@@ -1,16 +1,12 @@
 // What of the data set can be checked before a run starts, without libtorch.
 
 #include "base/strings.h"
-#include "data/batches/sample_sizes.h"
 #include "data/inspect/reports.h"
 #include "data/shards/lane.h"
 #include "run/start_checks.h"
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
-using Problems = std::vector<Problem>;
 
 class DataCheck {
  public:
@@ -37,8 +33,7 @@ class DataCheck {
  private:
   void check_text() {
     const DataConfig& data = options_.data;
-    std::error_code ignored;
-    if (!fs::exists(data.tokenizer, ignored))
+    if (!is_there(data.tokenizer))
       return add({fmt::format("the tokenizer '{}' does not exist", data.tokenizer), "data.tokenizer",
                   "give a tokenizer.json, a sentencepiece .model, or a folder with one of them"});
     std::shared_ptr<const Tokenizer> tokenizer;
@@ -74,8 +69,7 @@ class DataCheck {
     std::shared_ptr<const Blend> blend;
     attempt(keys, [&] {
       blend = open_blend(options.data.path, options.split);
-      if (Problems problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
-        throw ConfigError(std::move(problems));
+      throw_if_any(unreadable_leaves(*blend, options.data.fields));
     });
     if (!blend) return;
     attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
@@ -229,32 +223,6 @@ DataFindings check_data(const Recipe& recipe, const Topology& topology, const st
 std::vector<DataUse> data_uses(const Recipe& recipe) {
   if (!evaluates(recipe.train)) return {DataUse::Training};
   return {DataUse::Training, DataUse::Evaluation};
-}
-
-int balanced_replicas(const Recipe& recipe, const Topology& topology) {
-  if (recipe.loader.balance == Balance::None) return 1;
-  return recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology));
-}
-
-std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology) {
-  if (recipe.loader.balance == Balance::None) return nullptr;
-  return std::make_shared<SampleBalance>(recipe.model.model, topology, frozen_sets(recipe),
-                                         balanced_replicas(recipe, topology));
-}
-
-LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use) {
-  const Provider& provider = recipe.model.model;
-  const DataConfig& data = recipe.data.set;
-  const bool trains = use == DataUse::Training;
-  return {.data = data,
-          .loader = recipe.loader,
-          .split = trains ? data.split : data.valid_split,
-          .is_training = trains,
-          .lanes = recipe.loader.lanes.value_or(topology.language().dense.size_of("dp")),
-          .sequence_length = recipe.data.sequence_length.value_or(provider.sequence_length),
-          .seed = seed,
-          .media = media_tokens(provider, topology),
-          .vision = vision_input(provider, topology)};
 }
 
 }  // namespace braid

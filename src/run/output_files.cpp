@@ -1,17 +1,12 @@
 #include "run/output_files.h"
-
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
-
 #include "base/files.h"
 #include "base/strings.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 // --- whether a path can be written
 
@@ -20,11 +15,11 @@ std::optional<std::string> lacks_rights(const WrittenPath& written) {
   const fs::path path = fs::absolute(written.path, ignored).lexically_normal(), there = nearest_existing(path);
   const bool is_whole = there == path;
   if (written.kind == WrittenPath::File && is_whole) {
-    if (fs::is_directory(there, ignored)) return "it is a folder";
-    if (!fs::is_regular_file(there, ignored)) return "it is not a regular file";
+    if (is_folder(there)) return "it is a folder";
+    if (!is_file(there)) return "it is not a regular file";
     return access(there.c_str(), W_OK) == 0 ? std::nullopt : std::optional<std::string>(std::strerror(errno));
   }
-  if (!fs::is_directory(there, ignored)) return fmt::format("'{}' is not a folder", there.string());
+  if (!is_folder(there)) return fmt::format("'{}' is not a folder", there.string());
   if (access(there.c_str(), W_OK | X_OK) == 0) return std::nullopt;
   return is_whole ? std::strerror(errno) : fmt::format("'{}': {}", there.string(), std::strerror(errno));
 }
@@ -65,8 +60,7 @@ bool is_read(const fs::path& target, const InputFiles& inputs) {
   const auto is_shard_file = [&](const fs::path& input) { return input.filename() == target.filename() && is(input); };
   if (is(inputs.path) || is(inputs.data.path) || std::ranges::any_of(inputs.others, is)) return true;
   if (const fs::path tokenizer(inputs.data.tokenizer); !tokenizer.empty()) {
-    std::error_code ignored;
-    const fs::path folder = fs::is_directory(tokenizer, ignored) ? tokenizer : tokenizer.parent_path();
+    const fs::path folder = is_folder(tokenizer) ? tokenizer : tokenizer.parent_path();
     if (is(tokenizer) || is(folder / target.filename())) return true;
   }
   if (!inputs.blend) return false;
@@ -87,8 +81,7 @@ fs::path full_path(const std::string& path) {
 
 // Checks only the names of a link and its target, so that a command that was accepted once is accepted again.
 std::optional<Problem> name_problem(const OutputFile& output, const InputFiles& inputs) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(output.path, ignored);
+  const fs::file_status status = status_of(output.path);
   if (fs::exists(status) && !fs::is_regular_file(status)) return std::nullopt;  // a pipe, or an unwritable folder
   if (is_read(output.path, inputs))
     return Problem{fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
@@ -131,11 +124,6 @@ std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
   return problems;
 }
 
-void require_writable(const std::vector<WrittenPath>& paths) {
-  if (std::vector<Problem> problems = writing_problems(paths); !problems.empty())
-    throw ConfigError(std::move(problems));
-}
-
 std::vector<Problem> output_problems(const std::vector<OutputFile>& outputs, const InputFiles& inputs) {
   std::vector<Problem> problems;
   std::map<fs::path, std::string> flags;
@@ -160,8 +148,8 @@ std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs) {
 
 void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs) {
   std::vector<Problem> problems = output_problems(outputs, inputs);
-  for (Problem& problem : writing_problems(written_paths(outputs))) problems.push_back(std::move(problem));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  append(problems, writing_problems(written_paths(outputs)));
+  throw_if_any(std::move(problems));
 }
 
 void make_folder_of(const std::string& file) {

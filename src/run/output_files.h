@@ -17,7 +17,8 @@ std::vector<WrittenPath> written_paths(const Recipe& recipe);
 
 // Checks permissions, and tries to write as the run will; removes everything it creates for that.
 std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths);
-void require_writable(const std::vector<WrittenPath>& paths);  // ConfigError with all of them
+// ConfigError with all of them.
+inline void require_writable(const std::vector<WrittenPath>& paths) { throw_if_any(writing_problems(paths)); }
 
 // A file that a command writes at its end: a page, answers, statistics, pixels.
 struct OutputFile {

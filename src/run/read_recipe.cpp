@@ -1,6 +1,4 @@
 // Reads a recipe from a file and the command line. Its problems are reported where the user finds their cause.
-#include <fmt/format.h>
-
 #include "base/config.h"
 #include "base/strings.h"
 #include "models/providers.h"
@@ -9,7 +7,6 @@
 namespace braid {
 namespace {
 
-using Problems = std::vector<Problem>;
 using Keys = std::vector<std::string>;  // dotted
 
 // --- sizes that are missing because the provider is a model for tests; see size_keys()
@@ -177,8 +174,7 @@ void blame_flags(const RecipeSource& source, RecipeChecks checks, Reading& readi
     std::vector<std::string> problems_left{};  // problems without the flag, by key
   };
   std::vector<Trial> trials;
-  std::vector<std::string> found;
-  for (const Problem& problem : reading.of_whole) found.push_back(problem.where);
+  const auto found = vector_of<std::string>(reading.of_whole, &Problem::where);
   for (std::size_t i = 0; i < source.overrides.size() && !found.empty(); ++i) {
     std::vector<ConfigOverride> others = source.overrides;
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
@@ -220,14 +216,6 @@ Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks) {
   std::ranges::move(reading.of_whole, std::back_inserter(reading.of_values));
   if (!reading.of_values.empty()) throw ConfigError(std::move(reading.of_values));
   return std::move(reading.recipe);
-}
-
-Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
-  return parse_recipe(read_recipe(path, overrides), checks);
-}
-
-Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
-  return parse_recipe(RecipeSource{"recipe", yaml, overrides}, checks);
 }
 
 }  // namespace braid

@@ -1,17 +1,11 @@
 #include "run/recipe.h"
-
-#include <fmt/format.h>
-
 #include "base/strings.h"
+#include "data/samples/lane_set.h"
 
 namespace braid {
 namespace {
 
 // --- Whether a recipe's values fit each other, its model and its topology.
-
-using Problems = std::vector<Problem>;
-
-void append(Problems& all, Problems more) { std::ranges::move(more, std::back_inserter(all)); }
 
 void check_at_least(Problems& problems, const char* key, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
@@ -49,7 +43,8 @@ Problems train_problems(const Recipe& recipe) {
   return problems;
 }
 
-Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
+Problems data_problems(const Recipe& recipe, const ModuleConfig& language) {
+  if (is_mock(recipe.data)) return validate(recipe.data, recipe.model.model, layout_sizes(language), "data");
   // A recipe may leave the path to the command line; without one, no run starts (see check_data()).
   Problems problems = recipe.data.set.path.empty() ? Problems{} : validate(recipe.data.set, "data");
   const int length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
@@ -87,7 +82,8 @@ Problems balance_problems(const Recipe& recipe, const ModuleConfig& language) {
   return problems;
 }
 
-Problems fp8_problems(const ModelConfig& model) {
+Problems fp8_problems(const Recipe& recipe, const ModuleConfig&) {
+  const ModelConfig& model = recipe.model;
   if (model.fp8 == Fp8Mode::Off) return {};
   if (!std::holds_alternative<HybridLmConfig>(model.model.language))
     return {{fmt::format("fp8={} needs a hybrid language model, which provider={} does not have", name_of(model.fp8),
@@ -98,7 +94,7 @@ Problems fp8_problems(const ModelConfig& model) {
            "use dtype=bfloat16, or fp8=off"}};
 }
 
-Problems pieces_problems(const char* key, int pieces, bool possible, const char* needs, const std::string& fix) {
+Problems check_pieces(const char* key, int pieces, bool possible, const char* needs, const std::string& fix) {
   const std::string given = fmt::format("{}={}", key, pieces), where = fmt::format("model.{}", key);
   constexpr int kMostPieces = 64;  // each is an operation of its own
   if (pieces < 1) return {{given + " must be at least 1", where, "use 1 to cut nothing"}};
@@ -109,8 +105,18 @@ Problems pieces_problems(const char* key, int pieces, bool possible, const char*
   return {{fmt::format("{} needs {}", given, needs), where, fix}};
 }
 
+Problems pieces_problems(const Recipe& recipe, const ModuleConfig&) {
+  const ModelConfig& model = recipe.model;
+  Problems problems = check_pieces("tp_overlap_pieces", model.overlap.tp_pieces, model.sequence_parallel,
+                                   "sequence parallelism", "use sequence_parallel=true, or tp_overlap_pieces=1");
+  append(problems,
+         check_pieces("expert_overlap_pieces", model.overlap.expert_pieces, experts_of(model.model.language) > 0,
+                      "a model with experts", "use expert_overlap_pieces=1"));
+  return problems;
+}
+
 // describe() has replaced `true` and `false`, unless there are other names, too.
-Problems recompute_problems(const Recipe& recipe) {
+Problems recompute_problems(const Recipe& recipe, const ModuleConfig&) {
   const std::vector<std::string>& names = recipe.model.recompute;
   const std::vector<std::string> parts = recompute_parts(recipe);
   const std::string given = fmt::format("recompute={}", fmt::join(names, ","));
@@ -125,42 +131,43 @@ Problems recompute_problems(const Recipe& recipe) {
            fmt::format("use some of {}", fmt::join(parts, ", "))}};
 }
 
+Problems size_problems(const Recipe& recipe, const ModuleConfig& language) {
+  return validate_language(recipe.model.model, layout_sizes(language), "model");
+}
+
+Problems encoder_problems(const Recipe& recipe, const ModuleConfig& module) {
+  const Provider& model = recipe.model.model;
+  if (module.cp > 1)
+    return {{fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
+             fmt::format("topology.modules.{}.cp", module.name), "use cp=1"}};
+  if (const EncoderConfig* encoder = find_encoder(model, module.name))
+    return validate_encoder(model, *encoder, layout_sizes(module), "model");
+  const auto names = vector_of<std::string>(model.encoders, &EncoderConfig::name);
+  const auto guess = nearest(module.name, names);
+  return {{fmt::format("{} has no encoder '{}'", model.name, module.name), "topology.modules." + module.name,
+           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))}};
+}
+
+constexpr Problems (*kLanguageChecks[])(const Recipe& recipe, const ModuleConfig& language) = {
+    size_problems,       // sizes of the model are invalid, or do not divide into the grid
+    fp8_problems,        // the model or its dtype does not support fp8
+    pieces_problems,     // there are too many pieces to overlap, or nothing that overlaps with them
+    recompute_problems,  // the model has no such part to compute again
+    balance_problems,    // samples cannot move between these replicas
+    data_problems,       // mock samples do not fit the model; sequences, lanes and batches do not divide into the grid
+};
+
 // Whether the model fits the sizes of its grids.
 Problems model_problems(const Recipe& recipe) {
   Problems problems;
-  const Provider& model = recipe.model.model;
   for (ModuleConfig module : recipe.topology.modules) {
     // validate() of the topology reports sizes below 1; the model is checked as if these were 1.
     for (int* size : {&module.tp, &module.cp, &module.dp, &module.pp, &module.ep, &module.expt_tp, &module.vpp})
       *size = std::max(*size, 1);
     if (grid_size(module) > kMaxWorldSize) continue;
-    const EncoderConfig* encoder = find_encoder(model, module.name);
-    if (module.kind == ModuleKind::Language) {
-      append(problems, validate_language(model, layout_sizes(module), "model"));
-      append(problems, fp8_problems(recipe.model));
-      append(problems,
-             pieces_problems("tp_overlap_pieces", recipe.model.overlap.tp_pieces, recipe.model.sequence_parallel,
-                             "sequence parallelism", "use sequence_parallel=true, or tp_overlap_pieces=1"));
-      append(problems,
-             pieces_problems("expert_overlap_pieces", recipe.model.overlap.expert_pieces,
-                             experts_of(model.language) > 0, "a model with experts", "use expert_overlap_pieces=1"));
-      append(problems, recompute_problems(recipe));
-      append(problems, balance_problems(recipe, module));
-      append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
-                                            : data_set_problems(recipe, module));
-    } else if (module.cp > 1) {
-      problems.push_back({fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
-                          fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
-    } else if (encoder) {
-      append(problems, validate_encoder(model, *encoder, layout_sizes(module), "model"));
-    } else {
-      std::vector<std::string> names;
-      for (const EncoderConfig& each : model.encoders) names.push_back(each.name);
-      const auto guess = nearest(module.name, names);
-      problems.push_back(
-          {fmt::format("{} has no encoder '{}'", model.name, module.name), "topology.modules." + module.name,
-           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))});
-    }
+    if (module.kind == ModuleKind::Encoder) append(problems, encoder_problems(recipe, module));
+    if (module.kind == ModuleKind::Language)
+      for (const auto& find : kLanguageChecks) append(problems, find(recipe, module));
   }
   return problems;
 }
@@ -213,12 +220,6 @@ void describe(Fields& f, ModelConfig& c) {
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 
-bool is_mock(const RecipeData& data) {
-  return data.mock == MockChoice::Auto ? data.set.path.empty() : data.mock == MockChoice::True;
-}
-
-bool evaluates(const TrainConfig& config) { return config.eval_interval && config.eval_iterations > 0; }
-
 void describe(Fields& f, RecipeData& c) {
   describe(f, c.set);
   f.choice("mock", c.mock, "use mock samples: auto does without a path, false requires a path before a run starts");
@@ -267,10 +268,6 @@ Workload workload_of(const Recipe& recipe) {
           .num_experts = experts_of(recipe.model.model.language)};
 }
 
-TrainLength length_of(const TrainConfig& config) {
-  return {.iterations = config.iterations, .samples = config.samples, .global_batch = config.global_batch};
-}
-
 std::vector<std::string> frozen_sets(const Recipe& recipe) {
   const TrainConfig& train = recipe.train;
   std::vector<std::string> sets;
@@ -287,6 +284,32 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
 std::vector<std::string> recompute_parts(const Recipe& recipe) {
   const auto is_encoder = [](const ModuleConfig& module) { return module.kind == ModuleKind::Encoder; };
   return recompute_parts(recipe.model.model.language, std::ranges::any_of(recipe.topology.modules, is_encoder));
+}
+
+int balanced_replicas(const Recipe& recipe, const Topology& topology) {
+  if (recipe.loader.balance == Balance::None) return 1;
+  return recipe.loader.balance_replicas.value_or(default_balanced_replicas(topology));
+}
+
+std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology) {
+  if (recipe.loader.balance == Balance::None) return nullptr;
+  return std::make_shared<SampleBalance>(recipe.model.model, topology, frozen_sets(recipe),
+                                         balanced_replicas(recipe, topology));
+}
+
+LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use) {
+  const Provider& provider = recipe.model.model;
+  const DataConfig& data = recipe.data.set;
+  const bool trains = use == DataUse::Training;
+  return {.data = data,
+          .loader = recipe.loader,
+          .split = trains ? data.split : data.valid_split,
+          .is_training = trains,
+          .lanes = recipe.loader.lanes.value_or(topology.language().dense.size_of("dp")),
+          .sequence_length = recipe.data.sequence_length.value_or(provider.sequence_length),
+          .seed = seed,
+          .media = media_tokens(provider, topology),
+          .vision = vision_input(provider, topology)};
 }
 
 std::string to_yaml(Recipe recipe) {

@@ -1,4 +1,4 @@
-// A run as one value: the contents of a YAML file, with every default filled in.
+// A run as one value: the contents of a YAML file, with every default filled in. No libtorch here.
 #pragma once
 
 #include "comm/run_as_rank.h"
@@ -14,6 +14,8 @@
 #include "train/stop_request.h"
 
 namespace braid {
+
+struct LaneSetOptions;
 
 struct ModelConfig {
   std::string provider = "tiny-vlm";
@@ -54,7 +56,9 @@ struct RecipeData : MockDataConfig {
   DataConfig set{};
   MockChoice mock = MockChoice::Auto;
 };
-bool is_mock(const RecipeData& data);
+inline bool is_mock(const RecipeData& data) {
+  return data.mock == MockChoice::Auto ? data.set.path.empty() : data.mock == MockChoice::True;
+}
 
 struct Recipe {
   TopologyConfig topology{};
@@ -84,13 +88,25 @@ std::vector<Problem> validate(const Recipe& recipe);
 // The names that model.recompute accepts for the modules that run.
 std::vector<std::string> recompute_parts(const Recipe& recipe);
 
-bool evaluates(const TrainConfig& config);  // during training
+// During training.
+inline bool evaluates(const TrainConfig& config) { return config.eval_interval && config.eval_iterations > 0; }
 
 Workload workload_of(const Recipe& recipe);
-TrainLength length_of(const TrainConfig& config);
+inline TrainLength length_of(const TrainConfig& config) {
+  return {.iterations = config.iterations, .samples = config.samples, .global_batch = config.global_batch};
+}
 
 // The parameter sets that do not train, by their names in mimo/mimo_model.h.
 std::vector<std::string> frozen_sets(const Recipe& recipe);
+
+// Language replicas that exchange samples; 1: none do.
+int balanced_replicas(const Recipe& recipe, const Topology& topology);
+// How training orders the samples of a step; null keeps the data set's order.
+std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const Topology& topology);
+
+// How a run reads its data set, which the recipe must have. The caller sets `say`.
+enum class DataUse { Training, Evaluation };
+LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use);
 
 // The user's input: a file ("-": standard input) and flags. The text is read once, since it may be a pipe.
 struct RecipeSource {
@@ -102,10 +118,14 @@ RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> ov
 // One ConfigError lists every problem. With TopologyOnly, the topology need not fit the model.
 enum class RecipeChecks { All, TopologyOnly };
 Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks = RecipeChecks::All);
-Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},
-                   RecipeChecks checks = RecipeChecks::All);
-Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {},
-                    RecipeChecks checks = RecipeChecks::All);
+inline Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},
+                          RecipeChecks checks = RecipeChecks::All) {
+  return parse_recipe(read_recipe(path, overrides), checks);
+}
+inline Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {},
+                           RecipeChecks checks = RecipeChecks::All) {
+  return parse_recipe(RecipeSource{"recipe", yaml, overrides}, checks);
+}
 
 // The resolved recipe as YAML; parsing it gives the same recipe again.
 std::string to_yaml(Recipe recipe);

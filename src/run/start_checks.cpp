@@ -1,15 +1,12 @@
 #include "run/start_checks.h"
-
 #include <fmt/ranges.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
-#include "run/resume/common_state.h"
+#include "run/resume/stored_state.h"
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string iterations_text(const std::string& root) {
   std::vector<std::string> names;
@@ -65,10 +62,10 @@ struct NamedFolder {
 std::optional<std::string> find_folder(const NamedFolder& named, const std::optional<std::string>& fix_of_missing) {
   const fs::path path(named.path);
   std::error_code ignored;
-  const bool exists = fs::exists(path, ignored);
-  if (exists && !fs::is_directory(path, ignored))
+  const bool exists = is_there(path);
+  if (exists && !is_folder(path))
     named.refuse(fmt::format("'{}' is a file, not a folder of checkpoints", named.path), kFolder);
-  if (path.filename().string().starts_with("iter_") && !fs::exists(path / kIndexFile, ignored)) {
+  if (path.filename().string().starts_with("iter_") && !is_there(path / kIndexFile)) {
     const std::string there = iterations_text(path.parent_path().empty() ? "." : path.parent_path().string());
     named.refuse(exists ? fmt::format("'{}' has no .metadata: the checkpoint is incomplete", named.path)
                         : fmt::format("there is no checkpoint '{}'", named.path),

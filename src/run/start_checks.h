@@ -1,7 +1,7 @@
 // Checks before any rank starts. `where` of a problem is a recipe key, or several separated by spaces. No libtorch.
 #pragma once
 
-#include "run/data_source.h"
+#include "run/recipe.h"
 
 namespace braid {
 

@@ -1,11 +1,8 @@
 #include "run/step_sizes.h"
-
 #include "plan/channels.h"
 
 namespace braid {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // The largest media that fit into the tokens of one sub-sequence, by encoder.
 std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topology& topology) {
@@ -29,18 +26,9 @@ std::vector<StepSizes::Extents> largest_media(const Recipe& recipe, const Topolo
   return all;
 }
 
-int index_of_language(const std::vector<Module>& modules) {
-  const auto is_language = [](const Module& module) { return !module.is_encoder; };
-  return static_cast<int>(std::ranges::find_if(modules, is_language) - modules.begin());
-}
-
 constexpr std::int64_t kNumberBytes = 8;  // of a double, and of an int64
 
 }  // namespace
-
-const EncoderConfig& encoder_of(const Provider& provider, const Module& module) {
-  return encoder_named(provider, module.name);
-}
 
 StepSetup step_setup(const Recipe& recipe) {
   const std::int64_t element_bytes = recipe.model.dtype == "bfloat16" ? 2 : recipe.model.dtype == "float32" ? 4 : 8;
@@ -86,22 +74,17 @@ StepSizes full_step(const Recipe& recipe, const Topology& topology) {
 
 // --- on one rank
 
-RankSizes::RankSizes(const StepSetup& setup, const std::vector<Module>& modules, const StepSizes& sizes,
-                     int global_rank)
+RankStep::RankStep(const StepSetup& setup, const std::vector<Module>& modules, const ScheduleOptions& options,
+                   const StepSizes& sizes, int global_rank)
     : setup_(setup),
       modules_(modules),
+      options_(options),
       sizes_(sizes),
       rank_(global_rank),
-      language_(index_of_language(modules)),
+      language_(static_cast<int>(std::ranges::find(modules, false, &Module::is_encoder) - modules.begin())),
       samples_(std::int64_t{setup.micro_batch} * module(language_).dense.size_of("dp")) {}
 
-bool RankSizes::trains(const std::string& set) const { return !contains(setup_.frozen, set); }
-
-const StepSizes::Text& RankSizes::replica_text(int microbatch) const {
-  return sizes_.text[index(microbatch)][index(module(language_).dense.coord(rank_, "dp"))];
-}
-
-TextSizes RankSizes::text(int microbatch) const {
+TextSizes RankStep::text(int microbatch) const {
   const StepSizes::Text& text = replica_text(microbatch);
   std::int64_t rows = 0;
   for (int m = 0; m < modules(); ++m)
@@ -113,7 +96,7 @@ TextSizes RankSizes::text(int microbatch) const {
           .embeddings = rows};
 }
 
-StepSizes::Extents RankSizes::extents(int m, int microbatch) const {
+StepSizes::Extents RankStep::extents(int m, int microbatch) const {
   const SampleRange own = samples_of(m, rank_);
   StepSizes::Extents all;
   for (std::int64_t s = own.begin; s < own.end; ++s)
@@ -121,13 +104,12 @@ StepSizes::Extents RankSizes::extents(int m, int microbatch) const {
   return all;
 }
 
-std::int64_t RankSizes::media_bytes(int m, int microbatch) const {
-  std::int64_t numbers = 0;
-  for (const auto& extent : extents(m, microbatch)) numbers += num_elements(extent) * features_of(encoder(m).model);
-  return numbers * sizes_.value_bytes[index(m)];
+std::int64_t RankStep::media_bytes(int m, int microbatch) const {
+  const auto numbers = [&](const auto& extent) { return num_elements(extent) * features_of(encoder(m).model); };
+  return sum_of<std::int64_t>(extents(m, microbatch), numbers) * sizes_.value_bytes[index(m)];
 }
 
-StageOnPaper RankSizes::walk(const Stage& stage, int microbatch) const {
+StageOnPaper RankStep::walk(const Stage& stage, int microbatch) const {
   const int m = stage.module;
   const Module& own = module(m);
   if (!own.is_encoder)
@@ -136,15 +118,11 @@ StageOnPaper RankSizes::walk(const Stage& stage, int microbatch) const {
                     {.encoder = trains(own.name + ".encoder"), .projector = trains(own.name + ".projector")});
 }
 
-std::int64_t RankSizes::embeddings(int m, int microbatch, const SampleRange& samples) const {
+std::int64_t RankStep::embeddings(int m, int microbatch, const SampleRange& samples) const {
   std::int64_t rows = 0;
   for (std::int64_t s = samples.begin; s < samples.end; ++s)
     for (const auto& extent : sizes_.media[index(m)][index(microbatch)][index(s)]) rows += rows_of(encoder(m), extent);
   return rows;
-}
-
-std::int64_t RankSizes::embedding_bytes() const {
-  return hidden_of(setup_.model.language) * setup_.layers.element_bytes;
 }
 
 std::vector<DeclaredSet> declared_sets(const StepSetup& setup, const Module& module) {
@@ -195,9 +173,9 @@ std::int64_t RankStep::transfer_bytes(const Edge& edge, int microbatch) const {
     return embeddings(m, microbatch, {std::max(from.begin, to.begin), std::min(from.end, to.end)}) * embedding_bytes();
   }
   if (module(m).is_encoder) {
-    std::int64_t rows = 0;
-    for (const auto& extent : extents(m, microbatch)) rows += hidden_rows_of(encoder(m).model, extent);
-    return rows * hidden_of(encoder(m).model) * setup_.layers.element_bytes;
+    const auto rows = [&](const auto& extent) { return hidden_rows_of(encoder(m).model, extent); };
+    return sum_of<std::int64_t>(extents(m, microbatch), rows) * hidden_of(encoder(m).model) *
+           setup_.layers.element_bytes;
   }
   const int split = setup_.layers.sequence_parallel ? group_size(module(m), "cp-tp") : group_size(module(m), "cp");
   return replica_text(microbatch).tokens / split * embedding_bytes();
@@ -212,28 +190,28 @@ std::int64_t RankStep::agreed_bytes() const {
   std::int64_t table = 1;
   for (int m = 0; m < modules(); ++m) {
     table += 2 * std::int64_t{module(m).dense.size_of("dp")} * options_.microbatches;
-    table += (module(m).is_encoder ? 4 : 1) * samples() * options_.microbatches;
+    table += (module(m).is_encoder ? 4 : 1) * samples_ * options_.microbatches;
   }
   return (totals + gradients + stops + table) * kNumberBytes;
 }
 
 Collectives RankStep::update(int m, const StepSizes& next) const {
-  Collectives all = {{"pp-cp-tp", "broadcast", shared_numbers(m, next) * kNumberBytes}};
+  Collectives all = {
+      {"pp-cp-tp", "broadcast", RankStep(setup_, modules_, options_, next, rank_).shared_numbers(m) * kNumberBytes}};
   if (!module(m).is_encoder && trains(module(m).name))
     std::ranges::copy(update_collectives(setup_.model.language, module(m), own_stages(m), setup_.layers),
                       std::back_inserter(all));
   return all;
 }
 
-// What a leader broadcasts of the next step: ids, labels and boundaries, or extents (mimo/batch_feed.cpp).
-std::int64_t RankStep::shared_numbers(int m, const StepSizes& next) const {
-  const RankSizes sizes = of_step(next);
+// What a leader broadcasts of a step: ids, labels and boundaries, or extents (mimo/batch_feed.cpp).
+std::int64_t RankStep::shared_numbers(int m) const {
   std::int64_t numbers = 0;
   for (int microbatch = 0; microbatch < options_.microbatches; ++microbatch) {
     if (module(m).is_encoder) {
-      numbers += std::ssize(sizes.extents(m, microbatch)) * extent_dims(encoder(m).model);
+      numbers += std::ssize(extents(m, microbatch)) * extent_dims(encoder(m).model);
     } else {
-      const StepSizes::Text& text = sizes.replica_text(microbatch);
+      const StepSizes::Text& text = replica_text(microbatch);
       numbers += 2 * text.tokens + text.sequences + 1;
     }
   }

@@ -42,47 +42,9 @@ ScheduleOptions schedule_options_of(const Recipe& recipe, const Topology& topolo
 StepSizes full_step(const Recipe& recipe, const Topology& topology);
 
 // The encoder that a module of the topology runs.
-const EncoderConfig& encoder_of(const Provider& provider, const Module& module);
-
-// The sizes of a step's microbatches on one rank, and which of its parameters train. What a rank computes and
-// communicates (RankStep) and the memory it needs (predict/memory.h) are counted from the same sizes.
-class RankSizes {
- public:
-  // `modules`: of the whole world; `sizes`: of the replicas that are queried. All must outlive this object.
-  RankSizes(const StepSetup& setup, const std::vector<Module>& modules, const StepSizes& sizes, int global_rank);
-  RankSizes of_step(const StepSizes& sizes) const { return {setup_, modules_, sizes, rank_}; }
-
-  // --- modules
-
-  int modules() const { return static_cast<int>(modules_.size()); }
-  const Module& module(int m) const { return modules_[static_cast<std::size_t>(m)]; }
-  int language() const { return language_; }
-  const EncoderConfig& encoder(int m) const { return encoder_of(setup_.model, module(m)); }
-  bool trains(const std::string& set) const;
-
-  // --- a microbatch of the rank's replica
-
-  const StepSizes::Text& replica_text(int microbatch) const;
-  TextSizes text(int microbatch) const;
-  StepSizes::Extents extents(int m, int microbatch) const;  // of the encoder's items
-  std::int64_t media_bytes(int m, int microbatch) const;    // of these items, as they are read
-  // Includes operators that run only in the first microbatch of a step, or only in later ones (in_microbatch()).
-  StageOnPaper walk(const Stage& stage, int microbatch) const;
-
-  // --- a microbatch of all replicas
-
-  std::int64_t samples() const { return samples_; }
-  SampleRange samples_of(int m, int global_rank) const { return samples_of_replica(module(m), samples_, global_rank); }
-  std::int64_t embeddings(int m, int microbatch, const SampleRange& samples) const;  // rows that the encoder produces
-  std::int64_t embedding_bytes() const;                                              // of one row
-
- protected:
-  const StepSetup& setup_;
-  const std::vector<Module>& modules_;
-  const StepSizes& sizes_;
-  const int rank_, language_;
-  const std::int64_t samples_;
-};
+inline const EncoderConfig& encoder_of(const Provider& provider, const Module& module) {
+  return encoder_named(provider, module.name);
+}
 
 // A parameter set of a module, as it is declared.
 struct DeclaredSet {
@@ -92,14 +54,30 @@ struct DeclaredSet {
 std::vector<DeclaredSet> declared_sets(const StepSetup& setup, const Module& module);
 
 // What one rank computes and communicates in each op of a training step: the calls of the executor, the layers and the
-// optimizer, with their sizes. step_traffic() sums up the bytes, predict/simulate.h the time. Only the modules' grids
-// are needed, not process groups, so a rank costs the same in a large world as in a small one.
-class RankStep : public RankSizes {
+// optimizer, with their sizes. step_traffic() sums up the bytes, predict/simulate.h the time, predict/memory.h the
+// memory. Only the modules' grids are needed, not process groups, so a rank costs the same in a large world as in a
+// small one.
+class RankStep {
  public:
-  // `sizes` must include the replicas of this rank and of its peers.
+  // `modules`: of the whole world; `sizes`: of the replicas of this rank and of its peers. All must outlive this
+  // object.
   RankStep(const StepSetup& setup, const std::vector<Module>& modules, const ScheduleOptions& options,
-           const StepSizes& sizes, int global_rank)
-      : RankSizes(setup, modules, sizes, global_rank), options_(options) {}
+           const StepSizes& sizes, int global_rank);
+
+  // --- modules
+
+  int modules() const { return static_cast<int>(modules_.size()); }
+  const Module& module(int m) const { return modules_[static_cast<std::size_t>(m)]; }
+  int language() const { return language_; }
+  const EncoderConfig& encoder(int m) const { return encoder_of(setup_.model, module(m)); }
+
+  // --- a microbatch of the rank's replica
+
+  TextSizes text(int microbatch) const;
+  StepSizes::Extents extents(int m, int microbatch) const;  // of the encoder's items
+  std::int64_t media_bytes(int m, int microbatch) const;    // of these items, as they are read
+  // Includes operators that run only in the first microbatch of a step, or only in later ones (in_microbatch()).
+  StageOnPaper walk(const Stage& stage, int microbatch) const;
 
   // --- ops of stages
 
@@ -118,10 +96,23 @@ class RankStep : public RankSizes {
   Collectives update(int module, const StepSizes& next) const;
 
  private:
-  std::int64_t shared_numbers(int m, const StepSizes& next) const;
+  bool trains(const std::string& set) const { return !contains(setup_.frozen, set); }
+  const StepSizes::Text& replica_text(int microbatch) const {
+    return sizes_.text[index(microbatch)][index(module(language_).dense.coord(rank_, "dp"))];
+  }
+  SampleRange samples_of(int m, int global_rank) const { return samples_of_replica(module(m), samples_, global_rank); }
+  std::int64_t embeddings(int m, int microbatch, const SampleRange& samples) const;  // rows that the encoder produces
+  // Of one row.
+  std::int64_t embedding_bytes() const { return hidden_of(setup_.model.language) * setup_.layers.element_bytes; }
+  std::int64_t shared_numbers(int m) const;
   std::vector<int> own_stages(int m) const;
 
+  const StepSetup& setup_;
+  const std::vector<Module>& modules_;
   const ScheduleOptions& options_;
+  const StepSizes& sizes_;
+  const int rank_, language_;
+  const std::int64_t samples_;  // of a microbatch, in all replicas
 };
 
 // The communication and updates of the optimizers of a rank's parameter sets.

@@ -1,10 +1,8 @@
 #include "run/stored_run.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
-
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
@@ -208,8 +206,7 @@ std::vector<KeyGroup> key_groups(const DistMetadata& metadata, const std::option
     group.bytes += bytes_of(tensor);
     group.dtypes.insert(tensor.dtype);
   }
-  std::vector<KeyGroup> list;
-  for (auto& [name, group] : groups) list.push_back(std::move(group));
+  auto list = vector_of<KeyGroup>(groups, [](auto& named) { return std::move(named.second); });
   std::stable_partition(list.begin(), list.end(),
                         [](const KeyGroup& group) { return !group.name.starts_with("optimizer"); });
   return list;
@@ -310,7 +307,7 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
                              .fully_reshardable = recipe.checkpoint.fully_reshardable,
                              .world_size = Topology(recipe.topology, workload_of(recipe)).world_size(),
                              .recipe = to_yaml(recipe)};
-  result.bytes = publish(root, 0, 1, to_pickle(start), Saver::Guest);
+  result.bytes = publish(root, 0, 1, write_archive(to_pickle(start)), Saver::Guest);
   return result;
 }
 

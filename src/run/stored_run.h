@@ -5,8 +5,7 @@
 #include "ckpt/dist_checkpoint.h"
 #include "hf/model.h"
 #include "run/recipe.h"
-#include "run/resume/common_state.h"
-#include "run/resume/stored_sets.h"
+#include "run/resume/stored_state.h"
 
 namespace braid {
 

@@ -1,7 +1,5 @@
 #include "run/trainer.h"
-
 #include <fmt/ranges.h>
-
 #include "base/strings.h"
 #include "ckpt/tensor_io.h"
 #include "comm/comm_meter.h"
@@ -12,7 +10,6 @@
 #include "ops/attention.h"
 #include "paper/stage.h"
 #include "plan/op.h"
-#include "run/data_source.h"
 #include "run/resume/checkpoint.h"
 #include "train/all_ranks.h"
 #include "train/training.h"
@@ -219,11 +216,11 @@ class Run {
   void initialize_weights(const std::vector<std::string>& sets) {
     if (sets.empty()) return;
     const auto scope = world_.progress().phase("draw weights");
-    std::atomic<std::int64_t> drawn = 0;
+    std::atomic<std::int64_t> done = 0;
     const auto total = static_cast<double>(training_.elements_of(sets));
     const auto start = std::chrono::steady_clock::now();
     run_with_progress(
-        "initializing", [&] { training_.initialize_weights(sets, drawn); }, drawn, total);
+        "initializing", [&] { training_.initialize_weights(sets, done); }, done, total);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     say(fmt::format("initialized the weights of {} in {:.1f} s", fmt::join(sets, ", "), seconds.count()));
   }

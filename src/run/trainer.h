@@ -5,10 +5,11 @@
 #include "data/inspect/reports.h"
 #include "log/iteration_log.h"
 #include "run/recipe.h"
-#include "run/resume/common_state.h"
+#include "run/resume/stored_state.h"
 
 namespace braid {
 
+class BatchSource;
 class Topology;
 class World;
 struct TrainingConfig;
@@ -23,6 +24,11 @@ struct RunContext {
 
 // Collective, before train(): whether any rank has problems. The first such rank prints them; no rank may start.
 bool any_rank_refused(const std::vector<Problem>& problems, World& world);
+
+// The batches of a run, from the data set or from mock samples. Throws a ConfigError if the data set or the tokenizer
+// cannot be used. All sources of a rank share `bad`.
+std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topology& topology, std::int64_t seed,
+                                               DataUse use, std::shared_ptr<BadSamples> bad);
 
 struct RunResult {
   std::vector<double> losses{};  // of every iteration

@@ -1,8 +1,6 @@
 #include "tensor/autograd.h"
-
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-
 #include "base/error.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include "tensor/copies.h"
-
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 

@@ -1,15 +1,13 @@
 #include "train/all_ranks.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
-
 #include <future>
-
 #include "base/error.h"
 #include "base/process.h"
+#include "base/ranges.h"
 #include "comm/world.h"
 #include "tensor/copies.h"
 
@@ -23,9 +21,7 @@ std::vector<double> reduced(const std::vector<double>& values, Reduce how, World
 }
 
 std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms, const Group& world) {
-  std::vector<at::Tensor> on_device;
-  for (const at::Tensor& term : terms) on_device.push_back(upload(term, world.device()));
-  at::Tensor sums = at::cat(on_device);
+  at::Tensor sums = at::cat(vector_of<at::Tensor>(terms, [&](auto& term) { return upload(term, world.device()); }));
   world.all_reduce(sums);
   sums = to_host(sums);
   const double* next = sums.const_data_ptr<double>();

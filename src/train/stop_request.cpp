@@ -1,7 +1,5 @@
 #include "train/stop_request.h"
-
 #include <unistd.h>
-
 #include "base/process.h"
 
 namespace braid {
@@ -67,10 +65,6 @@ std::string text_of(StopReason reason, const StopConfig& config) {
   if (reason == StopReason::ExitDuration)
     return fmt::format("exit_duration_in_mins={} reached", config.exit_duration_in_mins.value_or(0));
   return "all iterations done";
-}
-
-int interrupting_signal(StopReason reason) {
-  return reason == StopReason::SigInt ? SIGINT : reason == StopReason::SigHup ? SIGHUP : 0;
 }
 
 StopRequest::StopRequest(Clock::time_point start, const StopNotice& notice) : start_(start) {

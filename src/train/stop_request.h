@@ -4,7 +4,6 @@
 #pragma once
 
 #include <signal.h>
-
 #include "base/config.h"
 
 namespace braid {
@@ -25,7 +24,9 @@ std::string text_of(StopReason reason, const StopConfig& config);
 
 // The signal by which a person interrupted the run, Ctrl-C or a closed terminal: the exit code is then 128 + its
 // number, so that scripts stop, too. 0 for other reasons: schedulers send SIGTERM and SIGUSR1, and expect success.
-int interrupting_signal(StopReason reason);
+inline int interrupting_signal(StopReason reason) {
+  return reason == StopReason::SigInt ? SIGINT : reason == StopReason::SigHup ? SIGHUP : 0;
+}
 
 // The notice that a rank prints to stderr at once, from the signal handler, if a signal was sent only to it.
 struct StopNotice {
@@ -47,7 +48,6 @@ class StopRequest {
   explicit StopRequest(Clock::time_point start = Clock::now(), const StopNotice& notice = {});
   ~StopRequest();  // restores the old handlers and the signal mask
   StopRequest(const StopRequest&) = delete;
-  StopRequest& operator=(const StopRequest&) = delete;
 
   bool asked() const;  // by a signal
   // This rank's reason to stop after an iteration; ordered, so that a maximum over ranks can be taken.

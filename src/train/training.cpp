@@ -1,9 +1,7 @@
 #include "train/training.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-
 #include "base/strings.h"
 #include "comm/comm_meter.h"
 #include "comm/world.h"
@@ -164,10 +162,6 @@ std::vector<std::string> Training::data_positions() {
   return gathered_texts(own, lanes_, model_.world());
 }
 
-std::int64_t Training::samples_per_microbatch() const {
-  return std::int64_t{config_.micro_batch} * topology_.language().dense.size_of("dp");
-}
-
 TrainingReport Training::step(StepClock& clock, const std::function<StopReason()>& wanted) {
   RunningStep running = {clock, wanted};
   for (const Op& op : plan_.schedule.ranks[static_cast<std::size_t>(model_.world().rank())]) run(op, running);
@@ -299,14 +293,12 @@ std::vector<double> Training::gradient_factors(const StepTotals& totals) const {
 }
 
 std::vector<ModuleUpdate> Training::updates() const {
-  std::vector<ModuleUpdate> updates;
-  for (const Trained& trained : trained_) updates.push_back({trained.module, trained.optimizer.get()});
-  return updates;
+  return vector_of<ModuleUpdate>(trained_, [](auto& each) { return ModuleUpdate{each.module, each.optimizer.get()}; });
 }
 
-void Training::initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn) {
+void Training::initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& done) {
   for (const auto& set : model_.parameter_sets())
-    if (contains(sets, set->name)) set->parameters.initialize(config_.model.seed, &drawn);
+    if (contains(sets, set->name)) set->parameters.initialize(config_.model.seed, &done);
   for (const Trained& trained : trained_)
     if (contains(sets, trained.set->name)) trained.optimizer->take_parameters();
 }
@@ -316,10 +308,6 @@ std::int64_t Training::elements_of(const std::vector<std::string>& sets) const {
   for (const auto& set : model_.parameter_sets())
     if (contains(sets, set->name)) sum += set->parameters.elements();
   return sum;
-}
-
-void Training::finish_parameters() {
-  for (const Trained& trained : trained_) trained.optimizer->finish_parameters();
 }
 
 }  // namespace braid

@@ -55,9 +55,9 @@ class Training {
   // end.
   TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);
 
-  // Initializes this rank's parameters of these sets, if MimoOptions::initialize_weights is off. `drawn` counts the
+  // Initializes this rank's parameters of these sets, if MimoOptions::initialize_weights is off. `done` counts the
   // elements done so far.
-  void initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
+  void initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& done);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
   // Collective over the world. Runs the forwards of `iterations` steps' samples from the data's current position. Rank
@@ -72,7 +72,9 @@ class Training {
 
   // Collective over the world. Call before reading parameters after a step: with overlap_param_gather they are gathered
   // only when the next step begins.
-  void finish_parameters();
+  void finish_parameters() {
+    for (const Trained& trained : trained_) trained.optimizer->finish_parameters();
+  }
 
   const MimoModel& model() const { return model_; }
   const StepPlan& plan() const { return plan_; }
@@ -91,7 +93,9 @@ class Training {
  private:
   struct RunningStep;
 
-  std::int64_t samples_per_microbatch() const;
+  std::int64_t samples_per_microbatch() const {
+    return std::int64_t{config_.micro_batch} * topology_.language().dense.size_of("dp");
+  }
   void run(const Op& op, RunningStep& running);
   void await_readers(StepClock& clock);
   StepClock::Scope measure(const Op& op, StepClock& clock) const;

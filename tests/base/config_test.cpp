@@ -1,6 +1,5 @@
 // Reading YAML into config structs: what is accepted, and which message the user gets for each mistake.
 #include "base/config.h"
-
 #include <gmock/gmock.h>
 
 namespace braid {

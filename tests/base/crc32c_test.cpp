@@ -1,6 +1,5 @@
 // CRC-32C against published values (RFC 3720, B.4), and the two ways to compute it against one another.
 #include "base/crc32c.h"
-
 #include <gtest/gtest.h>
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include "base/files.h"
-
 #include <gtest/gtest.h>
 
 namespace braid {

@@ -2,7 +2,6 @@
 // find the same omissions: clang's precompiled header declares all of libtorch, and the headers of each standard
 // library include different others. This check reads text, so that it covers all files in a second. It knows names, not
 // types: what a file does with a type that is only declared is found by `CXX=g++ ./dev build`.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
@@ -49,19 +48,9 @@ const Declared kLibtorch[] = {
     {"torch/cuda.h", "torch::cuda"},
 };
 
-// Of fmt's three headers, from the cheapest: fmt::format() of single values, joined ranges, and ranges and tuples as
-// values.
-const Declared kFmt[] = {
-    {"fmt/core.h", "fmt::format fmt::format_string fmt::print fmt::runtime fmt::vformat"},
-    {"fmt/format.h", "fmt::format_error fmt::join fmt::to_string"},
-};
-
 // Headers that always include these others.
 const Declared kIncludes[] = {
     {"ATen/ATen.h", "ATen/Context.h"},
-    {"fmt/chrono.h", "fmt/core.h fmt/format.h"},
-    {"fmt/format.h", "fmt/core.h"},
-    {"fmt/ranges.h", "fmt/core.h fmt/format.h"},
     {"gmock/", "ostream"},
     {"gtest/", "ostream"},
     {"iostream", "ostream"},
@@ -176,8 +165,6 @@ std::set<std::string> needed_for(const std::string& name, const File& file) {
     for (const auto& [header, names] : kStandard)
       for (const std::string& each : words(names)) headers["std::" + each].insert(header);
     for (const auto& [header, names] : kLibtorch)
-      for (const std::string& each : words(names)) headers[each].insert(header);
-    for (const auto& [header, names] : kFmt)
       for (const std::string& each : words(names)) headers[each].insert(header);
     return headers;
   }();

@@ -1,7 +1,6 @@
 // Rules of the repository: includes point one way, kernels wait for the one before them, and the README names only
 // files that exist.
 #include <gtest/gtest.h>
-
 #include <regex>
 
 namespace {

@@ -1,9 +1,7 @@
 // Philox against the known answers published with Random123; fields against the moments of their distributions, with
 // bounds of five standard deviations of the estimate (a wrong one fails by hundreds).
 #include "base/philox.h"
-
 #include <gtest/gtest.h>
-
 #include "base/random_values.h"
 
 namespace braid {

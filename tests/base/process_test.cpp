@@ -1,5 +1,4 @@
 #include "base/process.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "support/errors.h"

@@ -1,5 +1,4 @@
 #include "base/strings.h"
-
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,5 @@
 #include "base/terminal.h"
-
 #include <gtest/gtest.h>
-
 #include "support/pseudo_terminal.h"
 
 namespace braid {

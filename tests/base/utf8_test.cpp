@@ -1,5 +1,4 @@
 #include "base/utf8.h"
-
 #include <gtest/gtest.h>
 
 namespace braid {

@@ -1,7 +1,5 @@
 #include "base/worker_pool.h"
-
 #include <gtest/gtest.h>
-
 #include <stdexcept>
 
 namespace braid {

@@ -1,7 +1,6 @@
 // Checksums of files: independent of how the bytes arrive; their text detects every change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/crc32c.h"
 #include "ckpt/checkpoint_files.h"
 #include "ckpt/sealed_text.h"

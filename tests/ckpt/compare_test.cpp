@@ -1,7 +1,6 @@
 // Differences with closed forms, between checkpoints with different chunks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
 #include "formats/torch_archive.h"
@@ -107,7 +106,7 @@ std::string save_archive(const std::string& root, const PickleValue& value,
   writer.add_archive("object", archive);
   writer.finish();
   hand_in(partial_folder(root, 1), 0, writer);
-  publish(root, 1, 1, pickle_dict({}));
+  publish(root, 1, 1, write_archive(pickle_dict({})));
   return iteration_folder(root, 1);
 }
 

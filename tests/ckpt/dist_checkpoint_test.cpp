@@ -1,13 +1,11 @@
 // Checkpoints of several writers, read back in other boxes than they were written in. The oracle is the tensor itself:
 // every box must be its slice, element for element.
 #include "ckpt/dist_checkpoint.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "ckpt/tensor_io.h"
 #include "formats/torch_archive.h"
@@ -373,6 +371,19 @@ TEST(DistWriter, AnUnfinishedFileIsTakenBack) {
   const TemporaryFolder folder;
   { DistWriter(folder.path(), 0).add_tensor("weight", {2}, {0}, at::ones({2})); }
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(DistWriter, AnotherRunsFileInItsPlaceIsKept) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/__0_0.distcp";
+  {
+    DistWriter writer(folder.path(), 0);
+    writer.add_tensor("a", {4}, {0}, at::ones({4}));
+    fs::remove(path);
+    std::ofstream(path) << "of another run";
+    EXPECT_THROW(writer.finish(), DataError);
+  }
+  EXPECT_EQ(read_file(path), "of another run");
 }
 
 TEST(DistWriter, AFullDiskIsSaid) {

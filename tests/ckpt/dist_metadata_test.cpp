@@ -1,10 +1,8 @@
 // The index of a distributed checkpoint: it is read as written and merged from parts, and every inconsistency is found.
 // tests/oracles compares with torch and Megatron.
-#include "ckpt/dist_metadata.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
+#include "ckpt/dist_checkpoint.h"
 #include "formats/pickle.h"
 #include "support/errors.h"
 

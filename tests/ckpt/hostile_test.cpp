@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
-
 #include "base/error.h"
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"

@@ -1,7 +1,6 @@
 // The keys, and the positions in them, under which a shard of a parameter is stored.
 #include <gmock/gmock.h>
-
-#include "run/resume/stored_sets.h"
+#include "run/resume/stored_state.h"
 
 namespace braid {
 namespace {

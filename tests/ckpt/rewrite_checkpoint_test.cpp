@@ -1,7 +1,6 @@
 // A rewritten checkpoint has the same content, in any files and chunks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"

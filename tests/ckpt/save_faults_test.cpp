@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/mount.h>
 #include <sys/wait.h>
-
+#include <unistd.h>
 #include "base/error.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"

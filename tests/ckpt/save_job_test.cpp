@@ -1,5 +1,4 @@
 #include "ckpt/save_job.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,16 +1,13 @@
 // Only one run at a time saves to a folder, and a dead run locks out no other.
 #include "ckpt/save_lock.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/stat.h>
 #include <sys/wait.h>
-
+#include <unistd.h>
 #include "ckpt/checkpoint_folder.h"
 #include "support/errors.h"
 #include "support/programs.h"

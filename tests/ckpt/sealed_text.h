@@ -1,8 +1,6 @@
 // Invalid texts of checksums whose own checksum is correct.
 #pragma once
 
-#include <fmt/format.h>
-
 #include "base/crc32c.h"
 
 namespace braid::testing {

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <ATen/ATen.h>
-
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
-#include "ckpt/dist_metadata.h"
 
 namespace braid::testing {
 
@@ -36,7 +34,7 @@ inline std::string save(const std::string& root, std::int64_t iteration, const T
     writer.finish();
     hand_in(partial, w, writer);
   }
-  publish(root, iteration, writers, pickle_dict({{"iteration", pickle(iteration)}}));
+  publish(root, iteration, writers, write_archive(pickle_dict({{"iteration", pickle(iteration)}})));
   return iteration_folder(root, iteration);
 }
 

@@ -1,11 +1,9 @@
 // Shards of parameters read from a file: in every layout they are the slices of the whole parameter.
 #include "ckpt/tensor_io.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "support/programs.h"
 

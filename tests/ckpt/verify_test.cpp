@@ -1,7 +1,6 @@
 // Checkpoints damaged in every known way: each defect must be found and named with its file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "ckpt/checkpoint_tools.h"
 #include "ckpt/small_checkpoint.h"
 #include "formats/atomic_file.h"

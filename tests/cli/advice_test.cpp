@@ -2,7 +2,6 @@
 // and what it must not say. The advice is checked, too: rows with `mended` run without problems.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cli/cli_support.h"
 #include "support/programs.h"
 

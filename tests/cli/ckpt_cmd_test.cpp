@@ -1,8 +1,6 @@
 // braid ckpt: what it shows of a checkpoint, and what it converts it to.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cli/cli_support.h"
 
 namespace braid {

@@ -1,8 +1,6 @@
 // The program as a user sees it in a terminal: exit codes, one clear message, help everywhere.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/strings.h"
 #include "cli/cli_support.h"
 
@@ -49,9 +47,12 @@ TEST(Cli, BraidAloneSaysWhatIsMissing) {
   const TemporaryFolder folder;
   const std::string copy = folder.path() + "/braid";
   std::filesystem::copy_file(testing::built_program("braid"), copy);
-  const Finished train = testing::run_program({copy, "train", "x.yaml"});
-  EXPECT_EQ(train.exit_code, 1);
-  EXPECT_THAT(train.err, AllOf(HasSubstr("braid-tensors: No such file"), HasSubstr("keep it beside braid")));
+  const Finished ckpt = testing::run_program({copy, "ckpt", "ls", "x"});
+  EXPECT_EQ(ckpt.exit_code, 1);
+  EXPECT_THAT(ckpt.err, AllOf(HasSubstr("braid-tensors: No such file"), HasSubstr("keep it beside braid")));
+  const Finished train = testing::run_program({copy, "train", BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml"});
+  EXPECT_EQ(train.exit_code, 2);
+  EXPECT_THAT(train.err, AllOf(HasSubstr("braid-tensors', which runs the ranks"), HasSubstr("beside braid")));
   EXPECT_EQ(testing::run_program({copy, "doctor", "--help"}).exit_code, 0);
 }
 

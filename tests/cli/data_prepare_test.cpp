@@ -1,7 +1,6 @@
 // What braid data prepare says about the splits of a data set.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cli/cli_support.h"
 #include "data/shards/tar_files.h"
 

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 #include "cli/cli_support.h"
 #include "data/shards/tar_files.h"

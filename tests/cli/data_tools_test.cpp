@@ -1,9 +1,7 @@
 // braid data pack, inspect and bench on a drawn data set.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "cli/cli_support.h"
 #include "data/shards/tar_files.h"
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include "cli/cli_support.h"
 #include "cli/from_megatron.h"
 #include "cli/start.h"

@@ -1,9 +1,7 @@
 // Recipes from the flags of Megatron-LM; megatron_script_test.cpp has the scripts around them.
 #include "cli/from_megatron.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cli/from_megatron_support.h"
 
 namespace braid {

@@ -1,7 +1,6 @@
 // Help pages of a small program, in terminals of several widths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/strings.h"
 #include "cli/command.h"
 

@@ -1,11 +1,9 @@
 // A whole run is killed at a file operation of its saves: the same command resumes it, with the losses of a run that
 // was never killed, and leaves nothing behind. By default one operation is tested; BRAID_TEST_EVERY_OPERATION=1 tests
 // all from the first on, for some minutes.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 #include "data/draw/data_set.h"
 #include "support/operation_counter.h"

@@ -1,9 +1,7 @@
 // Command lines written for Megatron-LM: one answer for all their flags.
 #include "cluster/megatron/megatron_flags.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/strings.h"
 #include "cli/cli_support.h"
 
@@ -202,6 +200,19 @@ void add_keys(const std::string& yaml, std::set<std::string>& keys) {
     for (std::size_t i = 1; i < path.size(); ++i) joined += "." + path[i];
     keys.insert(joined);
   }
+}
+
+// "N" stands for a number only alone or before a factor.
+TEST(MegatronFlags, AValueThatBeginsWithNIsWritten) {
+  const std::vector<MegatronFlag> flags = parse_flag_table(
+      "[accepted]\n"
+      "a -> dist.backend=NCCL\n"
+      "b= -> train.global_batch=N: N is a product\n"
+      "c= -> dist.hang_limit_s=N*60: in seconds\n");
+  ASSERT_EQ(flags.size(), 3u);
+  EXPECT_EQ(recipe_value(flags[0], ""), "NCCL");
+  EXPECT_EQ(recipe_value(flags[1], "7"), "N");
+  EXPECT_EQ(recipe_value(flags[2], "7"), "420");
 }
 
 TEST(MegatronFlags, EveryKeyInTheTableIsARecipeKey) {

@@ -2,7 +2,6 @@
 // launchers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cli/from_megatron_support.h"
 
 namespace braid {

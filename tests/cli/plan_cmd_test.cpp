@@ -1,9 +1,7 @@
 // Commands that inspect a recipe or a model and run nothing.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "cli/cli_support.h"
 
 namespace braid {

@@ -1,9 +1,7 @@
 // Problems that keep a run from starting are reported once, by the launcher, with exit code 2, like all bad input.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
-
 #include "cli/cli_support.h"
 #include "support/programs.h"
 

@@ -1,12 +1,9 @@
 // braid train, from its flags to its end.
-#include <fmt/format.h>
+#include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include <csignal>
 #include <regex>
-
 #include "base/socket.h"
 #include "base/strings.h"
 #include "cli/cli_support.h"

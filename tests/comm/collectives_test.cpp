@@ -4,16 +4,15 @@
 // tensor operations, and lets autograd differentiate the sum of all losses. Inputs are small integers whose sums are
 // exact in every dtype, so results must be equal to the last bit.
 #include "comm/collectives.h"
-
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/cuda.h>
-
 #include "base/error.h"
 #include "comm/backend_factory.h"
 #include "comm/store.h"
+#include "comm/world_spec.h"
 #include "support/ranks.h"
 
 namespace braid {
@@ -315,7 +314,7 @@ TEST(CollectivesOnManyThreads, TwoHundredFiftySixRanks) {
 TEST(Collectives, NcclInAWorldOfOne) {
   if (nccl_version().empty()) GTEST_SKIP() << "this build has no NCCL";
   if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
-  const StoreServer server("127.0.0.1", 0);
+  const StoreServer server(listen_for_store("127.0.0.1", 0));
   const auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, std::chrono::seconds(30));
   const auto backend = nccl_backends(store, 0, std::chrono::seconds(60))("nccl", {0}, 0);
   Progress progress;

@@ -1,12 +1,10 @@
 // Ranks that are late on purpose: what a rank measures is compared with the delay, as an order and with wide margins,
 // since a busy machine may delay any of them further.
 #include "comm/comm_meter.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "support/ranks.h"
 
 namespace braid {

@@ -1,8 +1,6 @@
 #include "comm/control_line.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/strings.h"
 
 namespace braid {

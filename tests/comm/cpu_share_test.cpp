@@ -1,5 +1,4 @@
 #include "comm/cpu_share.h"
-
 #include <gmock/gmock.h>
 #include <sched.h>
 

@@ -1,16 +1,12 @@
 // The board's judgement, with ranks simulated by monitors in this process.
 #include "comm/failure_board.h"
-
+#include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/socket.h>
-
-#include <future>
-
+#include <unistd.h>
 #include "base/socket.h"
 #include "support/programs.h"
 

@@ -1,9 +1,7 @@
 // Which rank is blamed for a hang. Each test describes what the board knows about the ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <stdexcept>
-
 #include "comm/failure_board.h"
 
 namespace braid {

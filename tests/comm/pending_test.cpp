@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "comm/collectives.h"
 #include "comm/failure_board.h"

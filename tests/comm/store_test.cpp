@@ -1,8 +1,7 @@
 #include "comm/store.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
+#include "comm/world_spec.h"
 #include "support/errors.h"
 
 namespace braid {
@@ -15,7 +14,7 @@ using ::testing::Not;
 using namespace std::chrono_literals;
 
 TEST(Store, CarriesValues) {
-  StoreServer server("127.0.0.1", 0);
+  StoreServer server(listen_for_store("127.0.0.1", 0));
   Store a({"127.0.0.1", server.port()}, 10s), b({"127.0.0.1", server.port()}, 10s);
   a.set("key", "value");
   EXPECT_EQ(b.get("key"), "value");
@@ -23,7 +22,7 @@ TEST(Store, CarriesValues) {
 
 TEST(Store, BusyPortIsAClearError) {
   const Fd other = listen_tcp("127.0.0.1", 0);
-  const std::string error = error_of<std::exception>([&] { StoreServer("127.0.0.1", local_port(other)); });
+  const std::string error = error_of<std::exception>([&] { listen_for_store("127.0.0.1", local_port(other)); });
   EXPECT_THAT(error,
               AllOf(HasSubstr(std::to_string(local_port(other))), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
@@ -49,7 +48,7 @@ TEST(Store, SilentServerTimesOutWithItsAddress) {
 }
 
 TEST(Store, KeyThatNeverComes) {
-  StoreServer server("127.0.0.1", 0);
+  StoreServer server(listen_for_store("127.0.0.1", 0));
   Store store({"127.0.0.1", server.port()}, 500ms);
   EXPECT_THAT(error_of<std::exception>([&] { store.get("missing"); }),
               AllOf(HasSubstr("missing"), HasSubstr("127.0.0.1")));
@@ -65,7 +64,7 @@ TEST(Store, UnknownHost) {
 }
 
 TEST(Store, KnowsTheAddressesOnTheWay) {
-  StoreServer server("127.0.0.1", 0);
+  StoreServer server(listen_for_store("127.0.0.1", 0));
   const Store store({"127.0.0.1", server.port()}, 10s);
   EXPECT_EQ(store.route().local, "127.0.0.1");
   EXPECT_EQ(store.route().peer, "127.0.0.1");

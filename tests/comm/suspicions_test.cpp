@@ -1,6 +1,5 @@
 // Which of several failures is the root cause, when none of them is certain.
 #include <gtest/gtest.h>
-
 #include "comm/failure_board.h"
 
 namespace braid {

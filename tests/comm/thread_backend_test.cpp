@@ -1,11 +1,9 @@
 // What the thread backend must do besides computing correctly: fail on all ranks at once, and find deadlocks without a
 // clock.
 #include "support/thread_backend.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "comm/world.h"
 #include "support/errors.h"

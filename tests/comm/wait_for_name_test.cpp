@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/socket.h"
 #include "comm/world_spec.h"
 #include "support/errors.h"

@@ -1,9 +1,7 @@
 // How a process learns its rank. The environment is a map here; the real one is not read.
 #include "comm/world_spec.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "support/errors.h"
 
 namespace braid {
@@ -129,6 +127,12 @@ TEST(WorldSpec, LocalLauncherRoundTrip) {
   EXPECT_EQ(to_string(*back.board), "127.0.0.1:4001");
   // Inside an allocation, srun's variables are inherited and do not count.
   EXPECT_EQ(world_spec_from(env_of(with(variables, kSlurm)))->rank, 2);
+  // A launcher that itself runs in a world with a store of its own.
+  spec.store_is_served = false;
+  spec.store_socket = 7;
+  const WorldSpec inner = *world_spec_from(env_of(with(variables, local_rank_env(spec))));
+  EXPECT_FALSE(inner.store_is_served);
+  EXPECT_EQ(inner.store_socket, 7);
 }
 
 TEST(WorldSpec, TorchrunInsideSlurmIsTorchrunsWorld) {

@@ -1,17 +1,15 @@
 // Groups of real topologies, and where their sockets listen.
 #include "comm/world.h"
-
 #include <ATen/ATen.h>
+#include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
-
-#include <future>
-
 #include "comm/backend_factory.h"
 #include "comm/progress.h"
 #include "comm/store.h"
+#include "comm/world_spec.h"
 #include "plan/topology.h"
 #include "support/ranks.h"
 
@@ -128,7 +126,7 @@ std::multiset<int> policies_of_threads() {
 
 // Gloo's thread for sockets does not interrupt others (see gloo.cpp); those that compute stay as they are.
 TEST(Gloo, OnlyTheThreadForSocketsIsPatient) {
-  StoreServer server("127.0.0.1", 0);
+  StoreServer server(listen_for_store("127.0.0.1", 0));
   const std::chrono::seconds timeout(60);
   auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, timeout);
   const auto before = policies_of_threads().count(SCHED_BATCH);
@@ -141,7 +139,7 @@ TEST(Gloo, OnlyTheThreadForSocketsIsPatient) {
 // The board decides when a wait is too long. Gloo's own time-out is for connecting only.
 TEST(Gloo, AReceiveMayTakeLongerThanConnecting) {
   const std::chrono::seconds to_connect(2);
-  StoreServer server("127.0.0.1", 0);
+  StoreServer server(listen_for_store("127.0.0.1", 0));
   const auto run = [&](int rank) {
     Progress progress;
     auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, std::chrono::seconds(60));

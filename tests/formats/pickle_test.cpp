@@ -1,10 +1,8 @@
 // Pickles: Python's are read correctly, ours can be read again, and every error is reported with its offset. In
 // tests/oracles, Python reads ours.
 #include "formats/pickle.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "support/errors.h"
 
 namespace braid {

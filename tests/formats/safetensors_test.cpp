@@ -1,9 +1,7 @@
 // Safetensors files: what is written is read back, and every defect of a foreign file is reported.
 #include "formats/safetensors.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -1,5 +1,4 @@
 #include "formats/torch_archive.h"
-
 #include <gtest/gtest.h>
 
 namespace braid {

@@ -1,6 +1,5 @@
 // The inputs that the fuzzers have found so far, run as an ordinary test.
 #include "fuzz/corpus.h"
-
 #include "fuzz/targets.h"
 
 namespace braid {

@@ -1,6 +1,5 @@
 // The inputs that the fuzzers of shards have found so far, run as an ordinary test.
 #include <gtest/gtest.h>
-
 #include "fuzz/shard_targets.h"
 
 namespace braid {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "ckpt/checkpoint_files.h"
-#include "ckpt/dist_metadata.h"
+#include "ckpt/dist_checkpoint.h"
 #include "ckpt/sealed_text.h"
 #include "formats/pickle.h"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/utf8.h"
 #include "data/text/chat.h"
@@ -41,7 +40,7 @@ inline void fuzz_template_targets(const RenderTurns& render) {
   const ChatTokens chat = template_targets(turns, render, tokenizer, "<image>");
   BRAID_CHECK_EQ(chat.tokens.size(), chat.targets.size(), "targets");
   for (std::size_t i = 0; i < chat.tokens.size(); ++i)
-    BRAID_CHECK(chat.targets[i] == chat.tokens[i] || chat.targets[i] == kIgnoredTarget, "target {}", i);
+    BRAID_CHECK(chat.targets[i] == chat.tokens[i] || chat.targets[i] == kIgnoredLabel, "target {}", i);
 }
 
 // Whether the bytes were a template that renders.

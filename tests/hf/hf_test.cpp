@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "forward/forward_files.h"
-#include "hf/architectures.h"
 #include "hf/model.h"
 #include "support/errors.h"
 #include "support/programs.h"

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "log/iteration_log.h"
 
 namespace braid {

@@ -1,7 +1,5 @@
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "log/trace.h"
 #include "support/trace_events.h"
 

@@ -1,7 +1,6 @@
 // Scopes of a step clock on a track of the device, with a device whose marks are known later and a clock of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "log/step_clock.h"
 #include "support/trace_events.h"
 

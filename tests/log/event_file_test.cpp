@@ -1,9 +1,7 @@
 // How TensorBoard itself reads these files is tested in tests/oracles/tensorboard_test.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <stdexcept>
-
 #include "log/log_files.h"
 #include "support/programs.h"
 

@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
-
 #include "comm/progress.h"
 #include "log/profiling.h"
 

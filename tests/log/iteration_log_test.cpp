@@ -1,5 +1,4 @@
 #include "log/iteration_log.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,11 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include <sys/stat.h>
-
 #include <stdexcept>
-
+#include <sys/stat.h>
 #include "base/strings.h"
 #include "log/iteration_log.h"
 #include "support/errors.h"

@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "log/iteration_log.h"
 #include "plan/topology.h"
 

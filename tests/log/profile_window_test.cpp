@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "log/profiling.h"
 #include "log/run_log.h"
 #include "support/programs.h"

@@ -1,6 +1,5 @@
 // That TensorBoard reads what EventFile writes is tested in tests/oracles/tensorboard_test.py; here it is read back.
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "log/log_files.h"
 #include "support/programs.h"

@@ -1,14 +1,10 @@
 // How TensorBoard itself reads event files is tested in tests/oracles/tensorboard_test.py.
 #include "log/run_log.h"
-
+#include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include <sys/resource.h>
-
-#include <csignal>
-
 #include "base/strings.h"
 #include "comm/control_line.h"
 #include "log/log_files.h"

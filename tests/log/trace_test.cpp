@@ -1,12 +1,9 @@
 #include "log/trace.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
-
 #include <sys/resource.h>
-
 #include "base/error.h"
 #include "support/programs.h"
 

@@ -1,12 +1,10 @@
 // Every rank of a replica gets its leader's text and extents, values stay on the leader, and positions belong to the
 // step that was handed out, although readers run ahead.
 #include "mimo/batch_feed.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "support/errors.h"
 #include "support/grid_sizes.h"

@@ -2,7 +2,6 @@
 // precision: the loss and every gradient.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "mimo/step.h"

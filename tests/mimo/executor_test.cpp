@@ -1,12 +1,9 @@
 // Transfers of different channels do not wait for each other. What ranks compute in all layouts is tested in
 // layouts_test.cpp.
 #include "mimo/executor.h"
-
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
 #include <future>
-
+#include <gtest/gtest.h>
 #include "base/error.h"
 #include "comm/world.h"
 #include "support/grid_sizes.h"

@@ -1,7 +1,6 @@
 // The audio encoder: every layout computes the same as one process, packed clips do not attend to each other, and
 // invalid configs are reported. tests/oracles/families_test.py compares with a module written in torch.
 #include <gmock/gmock.h>
-
 #include "models/encoder.h"
 #include "models/forward_check.h"
 #include "support/errors.h"

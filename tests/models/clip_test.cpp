@@ -1,7 +1,6 @@
 // CLIP: every layout computes the same as one process, packed images do not attend to each other, and invalid configs
 // are reported. tests/oracles/families_test.py compares with transformers.
 #include <gmock/gmock.h>
-
 #include "models/encoder.h"
 #include "models/forward_check.h"
 #include "models/small_models.h"

@@ -1,10 +1,8 @@
 // Numbers of the description against formulas written from the layers' definitions, not from the declarations.
 #include "models/describe.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 

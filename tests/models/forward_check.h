@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-
 #include "forward/forward.h"
 #include "ops/cross_entropy.h"
 #include "support/layout.h"

@@ -1,7 +1,6 @@
 // The hybrid language model in fp8: which of its weights are multiplied so, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "models/configs.h"
 #include "models/providers.h"
 

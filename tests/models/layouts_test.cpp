@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-
 #include "comm/collectives.h"
 #include "models/forward_check.h"
 #include "models/small_models.h"

@@ -2,7 +2,6 @@
 // and invalid configs are reported. tests/oracles/families_test.py compares with transformers.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
-
 #include "comm/collectives.h"
 #include "models/decoder.h"
 #include "models/forward_check.h"

@@ -1,8 +1,6 @@
 #include "models/providers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "support/errors.h"
 
 namespace braid {

@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "models/encoder.h"
 #include "models/forward_check.h"

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "models/decoder.h"
 #include "models/encoder.h"
 #include "models/forward_check.h"

@@ -1,7 +1,6 @@
 // The described size of a rank's shards is what the model allocates, and the shards of all ranks cover the parameters.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
-
 #include "models/describe.h"
 #include "nn/parameters.h"
 #include "support/layout.h"

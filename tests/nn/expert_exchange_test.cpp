@@ -1,7 +1,6 @@
 // The exchange of rows between ranks. A row encodes its sender, its expert and its number among the sender's rows for
 // that expert; the oracle computes every rank's rows from the counts of all ranks.
 #include <ATen/ATen.h>
-
 #include "nn/moe.h"
 #include "ops/gradients.h"
 #include "support/expert_rows.h"

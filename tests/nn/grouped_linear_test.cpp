@@ -1,9 +1,7 @@
 // The experts' linear maps against a loop of plain ones, with gradients in a bucket: output, gradient of the rows, and
 // the sum over several backwards, which must stay where the optimizer put it.
 #include <ATen/ATen.h>
-
 #include <stdexcept>
-
 #include "nn/linear.h"
 #include "ops/gradients.h"
 #include "support/expert_rows.h"

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-
 #include "nn/layer.h"
 #include "nn/parameters.h"
 #include "ops/gradients.h"

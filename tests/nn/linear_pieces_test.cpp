@@ -1,7 +1,6 @@
 // Linear maps in pieces against the same maps in one piece, on the ranks of tp. The layouts of linear_test.cpp compare
 // both with the whole map.
 #include <ATen/ATen.h>
-
 #include "nn/linear.h"
 #include "ops/gradients.h"
 #include "ops/quantize.h"

@@ -1,9 +1,7 @@
 // Split linear maps against whole ones: outputs by slices, gradients summed over the ranks that hold the same shard.
 // The loss is sum(output * a fixed tensor); where all tp ranks have the same output, each counts its share of it.
 #include "nn/linear.h"
-
 #include <ATen/ATen.h>
-
 #include "nn/unused_result.h"
 #include "ops/activation.h"
 #include "ops/gradients.h"

@@ -1,8 +1,6 @@
 // Mamba2 against its definition, written token by token.
 #include "nn/mamba2.h"
-
 #include <ATen/ATen.h>
-
 #include "nn/layer_check.h"
 
 namespace braid {

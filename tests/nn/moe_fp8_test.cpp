@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
-
 #include "nn/moe.h"
 #include "nn/unused_result.h"
 #include "ops/gradients.h"

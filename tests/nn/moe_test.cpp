@@ -1,11 +1,9 @@
 // The mixture of experts against its definition, written token by token: output, every gradient, the auxiliary loss and
 // the expert bias after a step, in one process and in layouts. In double, where rounding cannot hide a wrong factor.
 #include "nn/moe.h"
-
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
-
 #include "nn/layer.h"
 #include "nn/layer_check.h"
 #include "nn/recomputed.h"

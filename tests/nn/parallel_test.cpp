@@ -1,9 +1,6 @@
 // The collectives between ways to share the work. The oracle of each is plain slices of a replica's tensor; that its
 // backward is its transpose is checked by <Ax, y> = <x, A'y>, where both products are sums over all ranks.
 #include "nn/parallel.h"
-
-#include <fmt/format.h>
-
 #include "ops/gradients.h"
 #include "support/layout.h"
 

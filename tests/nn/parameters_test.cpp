@@ -1,11 +1,8 @@
 // A rank's shards: slices of the whole parameter, drawn from the distributions of their rules.
 #include "nn/parameters.h"
-
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
-
 #include <stdexcept>
-
 #include "base/philox.h"
 #include "ops/gradients.h"
 

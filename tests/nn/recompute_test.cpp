@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-
 #include "nn/recomputed.h"
 #include "ops/gradients.h"
 

@@ -1,8 +1,6 @@
 // Causal grouped-query attention against its definition, written token by token.
 #include "nn/self_attention.h"
-
 #include <ATen/ATen.h>
-
 #include "nn/layer_check.h"
 
 namespace braid {

@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
 #include "nn/layer.h"
 #include "nn/parameters.h"
 #include "ops/gradients.h"

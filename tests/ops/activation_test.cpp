@@ -1,5 +1,4 @@
 #include "ops/activation.h"
-
 #include "base/error.h"
 #include "ops/amid_columns.h"
 #include "ops/gradients.h"

@@ -1,6 +1,5 @@
 // Adding and normalising at once, against `+` and the norms of ops/norm.h. An operator under test returns sum | normed.
 #include <stdexcept>
-
 #include "ops/amid_columns.h"
 #include "ops/gradients.h"
 #include "ops/norm.h"

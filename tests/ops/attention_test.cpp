@@ -1,8 +1,6 @@
 #include "ops/attention.h"
-
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
-
 #include "ops/gradients.h"
 #ifdef BRAID_CUDNN
 #include <cuda_runtime_api.h>

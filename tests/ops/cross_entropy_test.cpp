@@ -1,8 +1,6 @@
 // The oracle is log_softmax over the whole vocabulary, in double, differentiated by autograd.
 #include "ops/cross_entropy.h"
-
 #include <gmock/gmock.h>
-
 #include "base/error.h"
 #include "ops/gradients.h"
 #include "support/ranks.h"

@@ -1,9 +1,6 @@
 // Experts in fp8, whose rows are converted where they are made, against the operators that make them in bf16 first: the
 // same, bit by bit.
-#include <fmt/format.h>
-
 #include <stdexcept>
-
 #include "ops/activation.h"
 #include "ops/experts_fp8.h"
 #include "ops/fast_sum.h"

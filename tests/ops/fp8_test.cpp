@@ -1,6 +1,5 @@
 // Conversion to fp8, and linear maps in it. The oracle converts by the same rule, in the formula of this file.
 #include <gmock/gmock.h>
-
 #include "base/error.h"
 #include "ops/experts_fp8.h"
 #include "ops/fast_sum.h"

@@ -7,7 +7,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-
 #include "comm/cpu_share.h"
 
 namespace braid::testing {

@@ -1,6 +1,5 @@
 // The products of experts with their rows. The oracle is a loop of plain products, one per expert.
 #include <stdexcept>
-
 #include "ops/gradients.h"
 #include "ops/moe.h"
 #include "support/expert_rows.h"

@@ -1,7 +1,5 @@
 #include "ops/linear.h"
-
 #include <stdexcept>
-
 #include "ops/gradients.h"
 
 namespace braid {

@@ -1,7 +1,6 @@
 // Routing, and the exchange of rows between tokens and experts. The oracles are loops over tokens and experts on the
 // host.
 #include "ops/moe.h"
-
 #include "ops/gradients.h"
 
 namespace braid {

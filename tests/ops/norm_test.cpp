@@ -1,5 +1,4 @@
 #include "ops/norm.h"
-
 #include "ops/amid_columns.h"
 #include "ops/gradients.h"
 #include "ops/norm_roundings.h"

@@ -1,8 +1,6 @@
 // What the operators along a sequence read about each token, compared with lists written by hand.
 #include "ops/packed_sequences.h"
-
 #include <stdexcept>
-
 #include "ops/gradients.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include "ops/ssd_scan.h"
-
 #include "ops/gradients.h"
 
 namespace braid {

@@ -1,8 +1,6 @@
 // Position tables against libtorch's own bilinear resizing of the whole table; pixel shuffle against its definition.
 #include "ops/vision.h"
-
 #include <stdexcept>
-
 #include "ops/gradients.h"
 
 namespace braid {

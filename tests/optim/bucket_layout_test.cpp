@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "optim/parameter_parts.h"
 
 namespace braid {

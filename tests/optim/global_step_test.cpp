@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "optim/module_optimizer.h"
 #include "optim/toy_problem.h"

@@ -1,7 +1,6 @@
 // When gradients are added, and when they are reduced.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
 #include "nn/layer.h"
 #include "ops/linear.h"
 #include "optim/sharded_adam.h"

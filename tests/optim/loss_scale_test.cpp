@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "optim/optimizer_config.h"
 
 namespace braid {

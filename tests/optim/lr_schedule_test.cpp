@@ -2,7 +2,6 @@
 // the same code with Megatron's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "optim/optimizer_config.h"
 
 namespace braid {

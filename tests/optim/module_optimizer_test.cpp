@@ -1,10 +1,8 @@
 // Training in every layout equals the formula on whole tensors: ranks are threads, each with its share of the loss.
 #include "optim/module_optimizer.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "optim/toy_problem.h"
 #include "support/layout.h"
 #include "support/relative_error.h"

@@ -1,6 +1,5 @@
 // Rejected configs, and the sizes of buckets.
 #include "optim/optimizer_config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

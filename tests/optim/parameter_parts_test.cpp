@@ -1,10 +1,8 @@
 // A set of two dense parameters, experts and a buffer on pp=2, tp=2, dp=2 ranks with ep=2: what each rank holds is
 // small enough to count by hand.
 #include "optim/parameter_parts.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "plan/topology.h"
 
 namespace braid {

@@ -1,10 +1,8 @@
 // One rank's optimizer equals the formula in double, on the device under test.
 #include "optim/sharded_adam.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-
 #include "comm/progress.h"
 #include "ops/gradients.h"
 

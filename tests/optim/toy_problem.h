@@ -4,7 +4,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-
 #include "comm/group.h"
 #include "nn/parameters.h"
 #include "optim/module_optimizer.h"

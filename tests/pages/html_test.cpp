@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "pages/page.h"
 
 namespace braid {

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
-
 #include "models/decoder.h"
 #include "models/encoder.h"
 #include "models/forward_check.h"

@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
-
 #include "comm/progress.h"
 #include "models/decoder.h"
 #include "models/encoder.h"

@@ -1,7 +1,6 @@
 // Every pair of dp sizes: each sample's embeddings reach the language replica that holds the sample, once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "plan/pipeline.h"
 #include "support/grid_sizes.h"
 

@@ -1,10 +1,7 @@
 // Which ranks share a channel. That no transfer waits for another channel is tested in player_test.cpp.
 #include "plan/channels.h"
-
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "support/grid_sizes.h"
 

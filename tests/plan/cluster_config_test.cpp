@@ -1,5 +1,4 @@
 #include "plan/cluster_config.h"
-
 #include <gtest/gtest.h>
 
 namespace braid {

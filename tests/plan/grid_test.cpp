@@ -1,9 +1,7 @@
 // Rank enumeration. The worked examples come from Megatron's HyperCommGrid; tests/oracles/hyper_comm_grid_test.py
 // compares random shapes with it.
 #include <gmock/gmock.h>
-
 #include <stdexcept>
-
 #include "plan/topology.h"
 
 namespace braid {

@@ -1,10 +1,7 @@
 // How a parameter is split, for random specs and every rank coordinate. The oracle lists, dimension by dimension, which
 // global indices a shard has in its own order; boxes and runs of rows must describe the same shard.
 #include "plan/param_spec.h"
-
-#include <fmt/format.h>
 #include <gmock/gmock.h>
-
 #include "base/error.h"
 
 namespace braid {

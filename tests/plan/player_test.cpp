@@ -1,11 +1,8 @@
 // When ops run for given durations, computed by hand; which ops the list has beside forwards, backwards and exchanges;
 // and what the verifier says when those are broken.
 #include "plan/player.h"
-
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "support/grid_sizes.h"
 

@@ -1,11 +1,8 @@
 // Schedules are verified without running them: every layout up to 16 ranks with up to 8 microbatches, and production
 // topologies. The verifier itself is tested with broken schedules.
 #include "plan/schedule.h"
-
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "plan/player.h"
 #include "plan/show.h"

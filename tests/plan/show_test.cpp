@@ -1,5 +1,4 @@
 #include "plan/show.h"
-
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 

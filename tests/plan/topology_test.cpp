@@ -1,8 +1,6 @@
 // Valid topologies: modules placed on ranks, two views of each grid, process groups in the same order on all ranks.
 // validate_test.cpp has the invalid ones.
 #include "plan/topology.h"
-
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 namespace braid {

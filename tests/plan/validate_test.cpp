@@ -1,6 +1,5 @@
 // One test per rule: the message for an invalid topology, its location, and which number to change.
 #include <gmock/gmock.h>
-
 #include "plan/topology.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "predict/simulate.h"
 #include "predict/step_draws.h"
 

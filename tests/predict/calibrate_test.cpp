@@ -1,7 +1,5 @@
 #include "predict/calibrate.h"
-
 #include <gtest/gtest.h>
-
 #include "support/ranks.h"
 
 namespace braid {

@@ -1,6 +1,5 @@
 // Times of collectives, compared with values computed by hand from the algorithms.
 #include <gtest/gtest.h>
-
 #include "predict/op_time.h"
 
 namespace braid {

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "predict/step_draws.h"
 #include "support/errors.h"
 #include "support/programs.h"

@@ -1,6 +1,5 @@
 // Times that follow from a profile give that profile again.
 #include <gtest/gtest.h>
-
 #include "predict/calibrate.h"
 #include "predict/op_time.h"
 

@@ -1,8 +1,6 @@
 #include "predict/hardware.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "support/errors.h"
 

@@ -1,6 +1,5 @@
 // Steps of real runs on one H200, with the stored profile.
 #include <gtest/gtest.h>
-
 #include "predict/simulate.h"
 #include "predict/step_draws.h"
 

@@ -1,8 +1,6 @@
 #include "predict/memory.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "predict/step_draws.h"
 
 namespace braid {

@@ -1,6 +1,5 @@
 // How much of a layer's communication is hidden.
 #include "predict/op_time.h"
-
 #include <gtest/gtest.h>
 
 namespace braid {

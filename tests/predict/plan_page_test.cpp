@@ -1,10 +1,8 @@
 // The page itself is tested in a browser: tests/pages/plan_test.py.
 #include "predict/plan_page.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "predict/memory.h"
 #include "support/plan_example.h"
 

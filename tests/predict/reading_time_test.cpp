@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "predict/simulate.h"
 
 namespace braid {

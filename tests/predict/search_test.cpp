@@ -1,10 +1,8 @@
 // The oracle of a search is a simulation of every recipe of a small world, one by one.
 #include "predict/search.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "predict/layout.h"
 #include "predict/layout_bound.h"
 #include "predict/memory.h"

@@ -1,8 +1,6 @@
 #include "predict/simulate.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "predict/layout.h"

@@ -1,15 +1,13 @@
 // The sizes of a simulated step. The oracle for mock samples is what the readers of a run return.
 #include "predict/step_draws.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/batches/mock_data.h"
 #include "ops/cross_entropy.h"
 #include "plan/pipeline.h"
 #include "plan/schedule.h"
-#include "run/data_source.h"
+#include "run/trainer.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "predict/op_time.h"
 
 namespace braid {

@@ -1,7 +1,6 @@
 // The trace of a run on four ranks, as a user opens it: one file, with arrows between ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "comm/comm_meter.h"
 #include "log/trace.h"
 #include "run/trainer.h"

@@ -1,11 +1,8 @@
 // A whole run from a recipe, in several layouts: a single rank is the oracle.
 #include "run/trainer.h"
-
+#include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <csignal>
-
 #include "ckpt/checkpoint_folder.h"
 #include "support/programs.h"
 #include "support/ranks.h"

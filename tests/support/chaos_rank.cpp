@@ -9,7 +9,6 @@
 #endif
 #include <signal.h>
 #include <unistd.h>
-
 #include "comm/run_as_rank.h"
 #include "comm/world.h"
 #include "plan/topology.h"

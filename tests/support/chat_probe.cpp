@@ -4,11 +4,8 @@
 //   {"tokenizer": DIR, "format": "...", "record": {"messages": ...}}             -> the same, of a stored sample,
 //   "unused"
 // An error gives {"error": "..."}.
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include <iostream>
-
+#include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "data/samples/token_sequence.h"
 #include "data/text/chat.h"

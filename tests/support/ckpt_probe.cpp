@@ -5,8 +5,6 @@
 //   ckpt_probe read FOLDER TENSORS                all tensors, whole, into a safetensors file
 //   ckpt_probe object FOLDER KEY                  as text; the common state with KEY common.pt
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/dist_checkpoint.h"

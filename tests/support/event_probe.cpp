@@ -1,9 +1,6 @@
 // Writes the "tag<tab>value<tab>step" lines of stdin as an event file in the folder argv[1], and prints the file's
 // path.
-#include <fmt/format.h>
-
 #include <iostream>
-
 #include "base/strings.h"
 #include "log/log_files.h"
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-
 #include "ops/moe.h"
 
 namespace braid::testing {

@@ -3,15 +3,14 @@
 //   LD_PRELOAD=libfailing_reads.so BRAID_FAIL_RANK=1 BRAID_FAIL_PATH=.tar BRAID_FAIL_CALL=open|read|end|short
 //   BRAID_FAIL_ERRNO=5 BRAID_FAIL_FROM=3 BRAID_FAIL_COUNT=1 PROGRAM
 // `end` reads nothing, as if the file had been cut; `short` reads half of what was asked for, which is not an error.
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 
 namespace {
 

@@ -10,8 +10,6 @@
 // OUTPUTS gets `output` (logits or features), `loss` and `grad.<parameter>`.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "ckpt/tensor_io.h"
 #include "comm/world.h"

@@ -2,21 +2,18 @@
 // kills the process that reaches a given one, like a power failure at that point. It covers every call that a save
 // makes; compare with `strace -f -e trace=%file,%desc`.
 #include "support/file_operations.h"
-
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace {
 

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include <ostream>
-
 #include "nn/parallel.h"
 #include "plan/param_spec.h"
 #include "plan/topology.h"

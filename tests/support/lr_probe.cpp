@@ -3,10 +3,7 @@
 //   lr=0.1 decay_style=linear iterations=10 global_batch=4 0 4 8
 // Answered by a line with learning rate and weight decay at each number, and a line with the state at the end; or by
 // a line `refused: ` with the fields at fault.
-#include <fmt/format.h>
-
 #include <iostream>
-
 #include "base/strings.h"
 #include "optim/optimizer_config.h"
 

@@ -1,8 +1,6 @@
 // Prints the index of a distributed checkpoint as JSON; with --rewrite OUT it is written again, to OUT.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include "ckpt/dist_metadata.h"
+#include "ckpt/dist_checkpoint.h"
 
 namespace {
 

@@ -3,10 +3,8 @@
 //   mock_run RANKS ITERATIONS MILLISECONDS [KIND [GRACE_S]]
 // KIND: obedient (ends after the iteration in which it is asked to), late (starts when it has been asked to end),
 // stubborn (never ends), failing (rank 1 fails when it is asked to end).
-#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
-
 #include "base/process.h"
 #include "comm/control_line.h"
 #include "comm/world_spec.h"

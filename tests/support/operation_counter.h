@@ -2,12 +2,9 @@
 #pragma once
 
 #include <fcntl.h>
-#include <unistd.h>
-
-#include <sys/mman.h>
-
 #include <stdexcept>
-
+#include <sys/mman.h>
+#include <unistd.h>
 #include "support/file_operations.h"
 #include "support/programs.h"
 

@@ -2,11 +2,8 @@
 //   {"pre_tokenizer": {...}, "texts": [...]}  -> {"pieces": [[begin, end, begin, end, ...], ...]}, in bytes
 //   {"normalizer": {...}, "texts": [...]}     -> {"texts": [...]}
 // Without "texts", the text is ALL of unicode_test.py. An error gives {"error": "..."}.
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include <iostream>
-
+#include <nlohmann/json.hpp>
 #include "base/utf8.h"
 #include "data/text/tokenizer.h"
 

@@ -2,20 +2,18 @@
 // waits for events, and a longer pause before the monitor thread of one rank, or of all, receives news.
 //   LD_PRELOAD=libpausing.so BRAID_PAUSE_SEED=7 [BRAID_PAUSE_MONITOR_OF=1|all] [BRAID_PAUSE_EXIT=1] PROGRAM
 // BRAID_PAUSE_EXIT holds what a transport writes during exit() until the destructors of all statics have run.
-#include <dlfcn.h>
-#include <poll.h>
-#include <pthread.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <sys/epoll.h>
-#include <sys/uio.h>
-
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
 #include <string>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
 
 namespace {
 

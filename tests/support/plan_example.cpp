@@ -1,7 +1,4 @@
 #include "support/plan_example.h"
-
-#include <fmt/format.h>
-
 #include "predict/plan_page.h"
 
 namespace braid::testing {

@@ -1,12 +1,8 @@
 #include "support/programs.h"
-
-#include <poll.h>
-#include <unistd.h>
-
-#include <sys/wait.h>
-
 #include <csignal>
-
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/process.h"
 #include "cluster/local/rank_process.h"
 

@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <sys/ioctl.h>
-
 #include <stdexcept>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 namespace braid::testing {
 

@@ -1,8 +1,6 @@
 #include "support/ranks.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include "base/process.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/run_as_rank.h"

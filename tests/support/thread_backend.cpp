@@ -1,7 +1,5 @@
 #include "support/thread_backend.h"
-
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "comm/backend_factory.h"

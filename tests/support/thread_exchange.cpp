@@ -1,9 +1,7 @@
 #include "support/thread_exchange.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/maximum.h>
-
 #include "base/error.h"
 #include "comm/backend_factory.h"
 
@@ -168,19 +166,19 @@ void ThreadExchange::post(Communicator& communicator, int group_rank, std::vecto
       }
   const int global_rank = communicator.ranks[group_rank];
   const std::int64_t number = posted_[global_rank]++;
-  incomplete_[global_rank].insert(number);
+  incomplete_[global_rank].emplace(number, &communicator);
+  communicator.incomplete_transfers += static_cast<int>(
+      std::count_if(batch.begin(), batch.end(), [](const PostedOpPtr& op) { return is_transfer(*op); }));
   communicator.queues[group_rank].push_back({number, std::move(batch)});
-  run_ready(communicator);
+  changed_.push_back(&communicator);
+  run_ready();
 }
 
-// In one queue, an operation that completes lets operations of other communicators run.
-void ThreadExchange::run_ready(Communicator& communicator) {
-  const auto run_any = [&] {
-    if (semantics_ != ThreadSemantics::OneQueue) return run_one(communicator);
-    return std::any_of(communicators_.begin(), communicators_.end(), [&](const auto& c) { return run_one(*c.second); });
-  };
-  while (run_any()) {
-  }
+// An operation that completes may add the communicators of the next ones to changed_.
+void ThreadExchange::run_ready() {
+  for (; !changed_.empty(); changed_.pop_front())
+    while (run_one(*changed_.front())) {
+    }
 }
 
 bool ThreadExchange::run_one(Communicator& communicator) {
@@ -193,7 +191,8 @@ std::vector<PostedOpPtr> ThreadExchange::active(const Communicator& communicator
   std::vector<PostedOpPtr> ops;
   bool has_collective = false;
   for (const Communicator::Batch& batch : communicator.queues[group_rank]) {
-    if (semantics_ == ThreadSemantics::OneQueue && batch.number != *incomplete_[communicator.ranks[group_rank]].begin())
+    if (semantics_ == ThreadSemantics::OneQueue &&
+        batch.number != incomplete_[communicator.ranks[group_rank]].begin()->first)
       break;
     for (const PostedOpPtr& op : batch.ops) {
       if (!is_transfer(*op) && std::exchange(has_collective, true)) continue;
@@ -205,6 +204,8 @@ std::vector<PostedOpPtr> ThreadExchange::active(const Communicator& communicator
 }
 
 bool ThreadExchange::run_collective(Communicator& communicator) {
+  const auto& queues = communicator.queues;
+  if (std::any_of(queues.begin(), queues.end(), [](const auto& queue) { return queue.empty(); })) return false;
   Ops ops;
   for (std::size_t rank = 0; rank < communicator.ranks.size(); ++rank) {
     const auto candidates = active(communicator, static_cast<int>(rank));
@@ -219,6 +220,7 @@ bool ThreadExchange::run_collective(Communicator& communicator) {
 }
 
 bool ThreadExchange::run_transfer(Communicator& communicator) {
+  if (communicator.incomplete_transfers == 0) return false;
   for (std::size_t from = 0; from < communicator.ranks.size(); ++from)
     for (const PostedOpPtr& send : active(communicator, static_cast<int>(from))) {
       if (send->kind != OpKind::Send) continue;
@@ -241,11 +243,16 @@ void ThreadExchange::complete(Communicator& communicator, const PostedOpPtr& op)
     if (position == batch->ops.end()) continue;
     batch->ops.erase(position);
     if (batch->ops.empty()) {
-      incomplete_[global_rank].erase(batch->number);
+      auto& incomplete = incomplete_[global_rank];
+      incomplete.erase(batch->number);
       queue.erase(batch);
+      // In one queue, the rank's next operation may run now, whichever its communicator.
+      if (semantics_ == ThreadSemantics::OneQueue && !incomplete.empty())
+        changed_.push_back(incomplete.begin()->second);
     }
     break;
   }
+  if (is_transfer(*op)) --communicator.incomplete_transfers;
   op->done = true;
   if (waiting_[global_rank] == op.get()) {
     waiting_[global_rank] = nullptr;

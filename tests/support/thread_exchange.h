@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "comm/group.h"
 #include "support/thread_backend.h"
 
@@ -38,6 +37,7 @@ class ThreadExchange {
     };
     std::vector<int> ranks;
     std::vector<std::deque<Batch>> queues;  // by group rank, in posting order
+    int incomplete_transfers = 0;
   };
   std::shared_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& ranks);
 
@@ -50,7 +50,7 @@ class ThreadExchange {
   bool deadlocked() const;
 
  private:
-  void run_ready(Communicator& communicator);
+  void run_ready();
   bool run_one(Communicator& communicator);
   bool run_collective(Communicator& communicator);
   bool run_transfer(Communicator& communicator);
@@ -62,9 +62,10 @@ class ThreadExchange {
   const ThreadSemantics semantics_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Communicator>> communicators_;
-  std::vector<std::condition_variable> wake_;       // by global rank
-  std::vector<std::set<std::int64_t>> incomplete_;  // by global rank: the numbers of its batches
-  std::vector<std::int64_t> posted_;                // by global rank: its batches so far
+  std::vector<std::condition_variable> wake_;                      // by global rank
+  std::vector<std::map<std::int64_t, Communicator*>> incomplete_;  // by global rank: its batches' numbers
+  std::vector<std::int64_t> posted_;                               // by global rank: its batches so far
+  std::deque<Communicator*> changed_;                              // whose oldest operations may run now
   std::vector<const PostedOp*> waiting_;  // by global rank: the operation it waits for, unless that is complete
   int blocked_ = 0, alive_;
   bool deadlocked_ = false;

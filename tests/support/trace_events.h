@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-
 #include "support/programs.h"
 
 namespace braid::testing {

@@ -1,8 +1,6 @@
 // Prints how Braid interprets a rank's environment, for the tests of launchers. With an argument, the ranks also meet,
 // and each prints the number of its threads.
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
-
 #include "comm/run_as_rank.h"
 #include "comm/world.h"
 

@@ -1,6 +1,5 @@
 // What attach_backward and differentiable guarantee to operators with hand-written backwards.
 #include "tensor/autograd.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>

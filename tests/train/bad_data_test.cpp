@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <stdexcept>
-
 #include "base/error.h"
 #include "support/errors.h"
 #include "train/training_run.h"

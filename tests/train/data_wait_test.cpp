@@ -1,8 +1,7 @@
 // Time that a step waits for a slow source is a phase of its own, on the ranks that read from that source. Delays are
-// injected and many times longer than the steps; only the order of phases is compared.
+// injected; only the longest phase is compared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "support/programs.h"
@@ -38,7 +37,7 @@ class SlowSamples : public SampleSource {
   const Delays delays_;
 };
 
-// Of two steps after a first one, by rank: one of images, one of the language module.
+// Phases of the second and third step, by rank: one of images, one of the language module.
 std::vector<PhaseReport> phases_of(const Delays& delays, const std::string& trace_folder) {
   const testing::TrainingLayout layout = {.micro_batch = 2, .global_batch = 4};
   const Topology topology = testing::topology_of(layout);
@@ -64,20 +63,32 @@ Phase longest(const PhaseReport& report) {
   return static_cast<Phase>(std::max_element(report.phase_ms.begin(), report.phase_ms.end()) - report.phase_ms.begin());
 }
 
+// A busy machine can make any phase longer than a given delay, so the delay doubles until the phases are as expected.
+// If the wait counts as another phase, no delay is long enough and the test fails.
+std::vector<Phase> longest_phases(const Delays& per_unit, const std::vector<Phase>& expected,
+                                  const std::string& trace_folder) {
+  std::vector<Phase> longest_by_rank;
+  for (int factor = 1; factor <= 32 && longest_by_rank != expected; factor *= 2) {
+    const Delays delays = {.text = per_unit.text * factor, .pictures = per_unit.pictures * factor};
+    const std::vector<PhaseReport> reports = phases_of(delays, trace_folder);
+    longest_by_rank = {longest(reports[0]), longest(reports[1])};
+  }
+  return longest_by_rank;
+}
+
 TEST(DataWait, IsTheLongestPhaseOfTheModuleWhoseDataIsSlow) {
   const testing::TemporaryFolder folder;
-  const std::vector<PhaseReport> text = phases_of({.text = Delay(100)}, folder.path());
-  EXPECT_EQ(longest(text[1]), Phase::DataWait);
-  EXPECT_EQ(longest(text[0]), Phase::PipelineWait);  // for the language module's rank
+  // The encoder's rank waits for the language module's.
+  const std::vector<Phase> slow_text = {Phase::PipelineWait, Phase::DataWait};
+  EXPECT_EQ(longest_phases({.text = Delay(50)}, slow_text, folder.path()), slow_text);
   for (const char* file : {"/trace_rank_00000.json", "/trace_rank_00001.json"})
     EXPECT_THAT(testing::read_file(folder.path() + file), ::testing::HasSubstr("\"data wait\""));
 
-  const std::vector<PhaseReport> pictures = phases_of({.pictures = Delay(100)}, folder.path());
-  EXPECT_EQ(longest(pictures[0]), Phase::DataWait);
-  EXPECT_EQ(longest(pictures[1]), Phase::PipelineWait);
+  const std::vector<Phase> slow_pictures = {Phase::DataWait, Phase::PipelineWait};
+  EXPECT_EQ(longest_phases({.pictures = Delay(50)}, slow_pictures, folder.path()), slow_pictures);
 }
 
-TEST(DataWait, IsShortWhenDataIsReadAheadOfTheSteps) {
+TEST(DataWait, IsNotTheLongestPhaseWithoutDelays) {
   const testing::TemporaryFolder folder;
   for (const PhaseReport& report : phases_of({}, folder.path())) EXPECT_NE(longest(report), Phase::DataWait);
 }

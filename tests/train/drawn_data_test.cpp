@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "data/batches/batch.h"
 #include "data/batches/sample_sizes.h"
@@ -274,7 +273,7 @@ std::vector<double> tokens_of_good_samples() {
         if (std::all_of(sample.pictures.begin(), sample.pictures.end(),
                         [&](const StoredPart& picture) { return decodes(set->reader, sample.ref, picture); }))
           count += static_cast<double>(std::count_if(sample.tokens.targets.begin() + 1, sample.tokens.targets.end(),
-                                                     [](int target) { return target != kIgnoredTarget; }));
+                                                     [](int target) { return target != kIgnoredLabel; }));
   return tokens;
 }
 

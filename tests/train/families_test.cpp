@@ -1,7 +1,6 @@
 // Models other than tiny-vlm also train the same in every layout: one with a second encoder, and one of another family.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "support/ranks.h"
 #include "train/training_run.h"

@@ -1,7 +1,6 @@
 // Training in fp8: weights change between steps and when a checkpoint is loaded, and their copies in fp8 follow.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "ops/quantize.h"
 #include "run/resume/checkpoint.h"

@@ -1,7 +1,6 @@
 // A source whose position only its readers know: a run resumes from the positions that training reports, although the
 // readers are ahead of it, with another number of replicas too.
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "support/ranks.h"

@@ -1,7 +1,6 @@
 // Training over NCCL, with ranks that share a GPU: every layout learns what one process learns on a CPU. One launch
 // trains all layouts of its number of ranks, one after the other.
 #include <gtest/gtest.h>
-
 #include "support/ranks.h"
 #include "train/training_run.h"
 

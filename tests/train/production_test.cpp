@@ -3,7 +3,6 @@
 // of one process. A replica has two microbatches on 9 nodes, one on 33. The one with 33 nodes has tp 2; the one with
 // tp 4, of recipes/nemotron-vlm-54l-mock.yaml, is only in plan/schedule_test.cpp.
 #include <gtest/gtest.h>
-
 #include "train/training_run.h"
 
 namespace braid {

@@ -1,8 +1,6 @@
 #include "train/stop_request.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "support/errors.h"
 
 namespace braid {

@@ -3,7 +3,6 @@
 // experts, because the routing decides who sends how many.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "ops/cross_entropy.h"
 #include "plan/schedule.h"

@@ -1,9 +1,7 @@
 #include "train/training_run.h"
-
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "comm/world.h"
 #include "data/batches/mock_data.h"

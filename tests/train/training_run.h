@@ -3,17 +3,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include <ostream>
-
 #include "data/batches/mock_data.h"
 #include "support/grid_sizes.h"
 #include "train/training.h"
 
 namespace braid::testing {
 
-// The first step compares gradients, the second one the update before it, later ones momentum and the schedule.
-inline constexpr int kSteps = 5, kScheduledSteps = 10, kGlobalBatch = 8;
+// The first step compares gradients, the second one the update before it, the third one momentum and the schedule.
+inline constexpr int kSteps = 3, kScheduledSteps = 6, kGlobalBatch = 8;
 
 // Widths of the tiny providers, and few layers.
 Provider small_vlm();

@@ -1,10 +1,8 @@
 // Steps of a small vision-language model in every layout: losses and final weights equal those of one process.
 #include "train/training.h"
-
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
-
 #include "comm/world.h"
 #include "data/batches/mock_data.h"
 #include "optim/parameter_parts.h"

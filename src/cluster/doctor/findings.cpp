@@ -4,7 +4,7 @@ namespace braid {
 
 namespace {
 
-constexpr std::size_t kMostFindings = 4096, kMostRemarks = 16, kMostOfAKind = 512, kMostExits = 4096;
+constexpr std::size_t kMostFindings = 4096, kMostRemarks = 16, kMostOfAKind = 512;
 constexpr std::size_t kMostRanks = 1 << 17, kMostWorks = 1 << 14;
 
 }  // namespace
@@ -72,11 +72,6 @@ void Findings::forget_survived(const Place& now) {
   for (const Finding& finding : found) ++kept_[finding.sign];
 }
 
-void Findings::add_exit(WorkerExit exit, const Line& line) {
-  static_cast<Quote&>(exit) = line;
-  if (exits.size() < kMostExits) exits.push_back(std::move(exit));
-}
-
 void Findings::add_work(const CollectiveWork& work) {
   if (works.size() < kMostWorks)
     works.try_emplace({work.group, work.operation.empty(), work.place.run, work.rank}, work);
@@ -96,23 +91,30 @@ bool Findings::survived(const Place& place) const {
   const FileTrace& file = file_of(place);
   // One line may report earlier progress, if it waited in a buffer.
   const bool went_on = file.iterations - place.iterations > kIterationsAfterDeath && file.progress - place.progress > 1;
-  return went_on || file.run > place.run || file.good_end > place.line;
+  return went_on || file.run > place.run || file.good_end.place.line > place.line;
 }
 
 void Findings::settle() {
   if (any_exit(&WorkerExit::by_torchrun)) std::erase_if(exits, std::mem_fn(&WorkerExit::by_srun));
-  if (any_exit([](const WorkerExit& exit) { return exit.node.has_value(); })) {
-    std::erase_if(ranks, [](const auto& entry) { return entry.second.labelled; });
-    for (Finding& finding : found)
-      if (finding.labelled) finding.rank.reset();
+  const bool labels_are_nodes = any_exit([](const WorkerExit& exit) { return exit.node.has_value(); });
+  if (labels_are_nodes) std::erase_if(ranks, [](const auto& entry) { return entry.second.labelled; });
+  // torchrun's "[default3]:" is rank 3 on a single node. On several nodes, only its list of failures names the rank.
+  const bool has_nodes =
+      any_exit([](const auto& exit) { return exit.local_rank && exit.ranks[0] != *exit.local_rank; });
+  for (Finding& finding : found) {
+    if (finding.local && has_nodes) {
+      const auto is_its = [&](const WorkerExit& e) { return e.local_rank && e.local_rank == finding.rank && e.root; };
+      const auto exit = std::ranges::find_if(exits, is_its);
+      finding.rank = exit == exits.end() ? std::nullopt : std::optional(exit->ranks[0]);
+    }
+    // The name of a file proves no rank: if its lines are of several ranks, the name is ignored.
+    const bool is_by_name = finding.by_name && file_of(finding.place).has_other_ranks;
+    if (is_by_name || (finding.labelled && labels_are_nodes)) finding.rank.reset();
   }
-  settle_local_ranks();
-  // The name of a file proves no rank: if its lines are of several ranks, the name is ignored.
-  for (Finding& finding : found)
-    if (finding.by_name && file_of(finding.place).has_other_ranks) finding.rank.reset();
   for (int number = 0; FileTrace & file : files) settle_end(file, number++);
   for (const WorkerExit& exit : exits)
-    if (exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
+    for (const int rank : exit.ranks)
+      if (exit.ranks.size() == 1 || (exit.failed() && !has(exit.host, "["))) add_host(rank, exit.host);
 }
 
 void Findings::settle_end(FileTrace& file, int number) {
@@ -120,13 +122,15 @@ void Findings::settle_end(FileTrace& file, int number) {
   const bool says_more = std::ranges::any_of(found, [&](const Finding& f) {
     return f.place.file == number && f.place.run == file.run && !f.is(Sign::Stopped);
   });
-  if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0) --file.run;
+  if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end.place.line == 0)
+    --file.run;
   // If training went on, another process was done.
-  const bool is_done = file.said_done && file.progress <= file.said_done->progress + 1;
-  const std::uint64_t end = std::max(file.script_end, is_done ? file.said_done->line : 0);
-  const bool contradicted = is_contradicted(file, end, number);
-  end_contradicted |= contradicted && file.script_end > 0;
-  if (!contradicted) file.good_end = std::max(file.good_end, end);
+  Quote end = file.script_end;
+  const auto& done = file.said_done;
+  if (done && file.progress <= done->place.progress + 1 && done->place.line > end.place.line) end = *done;
+  const bool contradicted = is_contradicted(file, end.place.line, number);
+  end_contradicted |= contradicted && file.script_end.place.line > 0;
+  if (!contradicted && end.place.line > file.good_end.place.line) file.good_end = end;
 }
 
 // An exception after which training did not go on, or a process that failed contradict a successful end. Ranks that
@@ -135,22 +139,11 @@ void Findings::settle_end(FileTrace& file, int number) {
 bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int number) const {
   const auto is_last = [&](const Place& place) { return place.file == number && place.progress == file.progress; };
   const auto tells = [&](const Finding& f) {  // why a program ended on its own accord
-    const bool was_handled = file.script_end < end && f.place.line < end && f.rank == file.done_rank;
+    const bool was_handled = file.script_end.place.line < end && f.place.line < end && f.rank == file.said_done->rank;
     return f.role() == Role::Cause && is_last(f.place) && (f.traceback ? f.bare || !was_handled : f.is(Sign::NanLoss));
   };
   return std::ranges::any_of(found, tells) ||
          any_exit([&](const WorkerExit& e) { return !e.ranks.empty() && e.failed() && is_last(e.place); });
-}
-
-// torchrun's "[default3]:" is rank 3 on a single node. On several nodes, only its list of failures names the rank.
-void Findings::settle_local_ranks() {
-  if (!any_exit([](const auto& exit) { return exit.local_rank && exit.ranks[0] != *exit.local_rank; })) return;
-  for (Finding& finding : found) {
-    if (!finding.local) continue;
-    const auto exit = std::ranges::find_if(
-        exits, [&](const auto& e) { return e.local_rank && e.local_rank == finding.rank && e.root; });
-    finding.rank = exit == exits.end() ? std::nullopt : std::optional(exit->ranks[0]);
-  }
 }
 
 }  // namespace braid

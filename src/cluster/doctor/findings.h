@@ -3,10 +3,9 @@
 
 #include <concepts>
 #include <csignal>
-
 #include "cluster/doctor/line.h"
 #include "cluster/doctor/rules.h"
-#include "cluster/doctor/text.h"
+#include "cluster/lines/text.h"
 
 namespace braid {
 
@@ -41,10 +40,7 @@ struct Line : Quote {
 };
 
 struct Traceback {
-  Place begin{};                                // has a time stamp only if the preceding line does
-  std::uint64_t frame_line = 0;                 // of the innermost frame
-  std::string frame{};                          // the innermost one: File "...", line 3, in f
-  std::string exception{};                      // type and message, one line
+  Quote frame{};                                // the innermost one: File "...", line 3, in f
   std::set<std::string, std::less<>> traits{};  // what the program was doing, see [frames] and [code] of rules.txt
 
   bool is(std::string_view trait) const { return traits.contains(trait); }
@@ -98,21 +94,16 @@ struct FileTrace {
   std::uint64_t bytes = 0;
   std::int64_t progress = 0;    // lines that report an iteration
   std::int64_t iterations = 0;  // how many iterations they report
+  std::int64_t best_iteration = -1;
+  std::set<std::size_t> first_steps{};  // hashes of the first lines that report iterations
   int run = 0;
   std::int64_t progress_before_run = 0;  // the progress of the run before
-  std::uint64_t good_end = 0;            // the last line that reports a successful end
-  std::uint64_t script_end = 0;      // the last line of a script with exit code 0 (of a pipe, its last command has it)
-  std::optional<Place> saving{};     // the last line that reports a save, until it is done
-  std::optional<Place> said_done{};  // the last line in which one process says that training is done
-  std::optional<int> done_rank{};    // the rank of that process
-  std::string end_text;              // the line of its good end
-  std::optional<Quote> last{};       // the last line that is not empty
-  bool has_other_ranks = false;      // its lines name other ranks than its name does
-};
-
-struct RootCauseLine : Quote {
-  int rank = 0;
-  std::string host, place_in_grid, operation, reason;
+  Quote good_end{};    // the last line that reports a successful end; its number is 0 if there is none
+  Quote script_end{};  // the same of a script that ended with exit code 0 (a pipe has that of its last command)
+  std::optional<Place> saving{};       // the last line that reports a save, until it is done
+  std::optional<Finding> said_done{};  // the last line in which one process says that training is done
+  std::optional<Quote> last{};         // the last line that is not empty
+  bool has_other_ranks = false;        // its lines name other ranks than its name does
 };
 
 // The collective that a rank's watchdog found waiting, or the last ones that the rank had queued and completed.
@@ -126,19 +117,18 @@ struct Findings {
   std::vector<FileTrace> files;
   std::vector<Finding> found;
   std::vector<WorkerExit> exits;
-  std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
-  std::map<int, std::string> hosts;   // of ranks
-  std::vector<Finding> remarks;       // the last few
-  std::vector<Finding> last_words;    // plain words near the end of a file
-  std::vector<Finding> refusals;      // the first few errors of Slurm without a kind of their own
-  std::vector<Finding> named_absent;  // ranks that others reported as missing
+  std::map<int, std::string> hosts;  // of ranks
+  std::vector<Finding> remarks;      // the last few
+  std::vector<Finding> last_words;   // plain words near the end of a file
+  std::vector<Finding> refusals;     // the first few errors of Slurm without a kind of their own
   std::map<std::tuple<std::string, bool, int, int>, CollectiveWork> works;  // by group, kind, run and rank
-  bool slurm = false, kubernetes = false;  // they speak in the log: advice is for their users
-  std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::set<std::string, std::greater<>> launchers;         // that speak in the log: advice is for their users
+  std::map<std::string, std::int64_t, std::less<>> facts;  // sizes of the run, see [facts] of rules.txt
+  std::optional<std::int64_t> iteration, iterations;
   std::optional<Finding> limit;          // the line that states how long the job may run
-  double limit_s = 0;                    // that time,
-  std::optional<LogTime> limit_end;      // and its end, as far as they are known
+  double limit_s = 0;                    // that time in seconds; 0: unknown
+  std::optional<LogTime> limit_end;      // when it ends, if a line states it
   std::optional<Quote> saved_artifacts;  // the first line about a save
   std::optional<int> named_failed;       // the first rank that a line near the end says failed
   std::optional<int> exit_code;          // of the whole job
@@ -148,12 +138,12 @@ struct Findings {
   // Makes a finding of the line without adding it; the host of its rank is noted.
   Finding finding_in(Sign sign, const Line& line);
   void add(Finding finding);
-  bool has_room(Sign sign) const;  // whether one more finding of this kind is kept
-  void add_exit(WorkerExit exit, const Line& line);
+  bool has_room(Sign sign) const;             // whether one more finding of this kind is kept
   void add_work(const CollectiveWork& work);  // the first of its rank, group and kind
   void add_host(int rank, const std::string& host);
   RankTrace* trace_of(int rank);  // nullptr when there are too many ranks
 
+  std::int64_t fact(std::string_view name) const { return facts.contains(name) ? facts.find(name)->second : 0; }
   const FileTrace& file_of(const Place& place) const { return files[static_cast<std::size_t>(place.file)]; }
   // Whether training went on for several iterations after it, or started again, so that it did not end the run.
   bool survived(const Place& place) const;
@@ -172,7 +162,6 @@ struct Findings {
   void settle();
 
  private:
-  void settle_local_ranks();
   void settle_end(FileTrace& file, int number);
   bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
   void forget_survived(const Place& now);

@@ -1,15 +1,13 @@
 // Reads logs once and keeps what matters. Ordinary lines cost one pass of AnchorScan and a look at their prefix.
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cluster/doctor/line.h"
-#include "cluster/doctor/log_source.h"
 #include "cluster/doctor/notes.h"
 #include "cluster/doctor/report.h"
 #include "cluster/doctor/rules.h"
-#include "cluster/doctor/text.h"
 #include "cluster/doctor/tracebacks.h"
+#include "cluster/lines/log_source.h"
+#include "cluster/lines/text.h"
 
 namespace braid {
 namespace {
@@ -26,7 +24,7 @@ class LogScan {
       if (RankTrace* trace = findings_.trace_of(*file.rank)) trace->last.file = file_;
     LineReader::Line line;
     while (reader.next(line)) {
-      if (line.whole) note_writer(line);
+      if (line.begins_line) note_writer(line);
       line_.recent = reader.recent();
       state_->tracebacks.any_open() ? examine(line) : glance(line);
     }
@@ -51,7 +49,6 @@ class LogScan {
     ProcessEnds ends{};
     std::optional<LogTime> first_time{}, last_time{};
     bool last_time_own = false, line_before_has_time = false;  // the line that is read, and the one before
-    ProgressWatch progress{};
     int starts = 0;
     std::optional<Finding> said{};  // by Braid; an error if it says next where, or how to fix it
   };
@@ -109,14 +106,11 @@ class LogScan {
     constexpr int kLinesForLaunchers = 4096;
     const std::string text = clean_text(raw);
     LineMarks& marks = line_.marks = marks_of(text);
-    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled)) {
-      marks.mentioned = !marks.rank;
+    const bool has_prefix = marks.own_rank().has_value();
+    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
       marks.rank = inside, marks.labelled = false;
-    }
-    if (!marks.own_rank()) {
-      marks.rank = rank_named_in(marks.body.substr(0, 100));
-      marks.mentioned = marks.rank.has_value();
-    }
+    if (!marks.own_rank()) marks.rank = rank_named_in(marks.body.substr(0, 100));
+    marks.mentioned = marks.rank && !has_prefix;
     if (!marks.rank && state_->rank) marks.rank = state_->rank, marks.by_name = true;
     const Rule* const rule = rules_.first_fitting(marks.body);
     line_.place = place_of(number, marks.time);
@@ -130,8 +124,7 @@ class LogScan {
 
   void note_launchers() {
     for (const Rule& row : rows_of("launchers"))
-      (row.name == "slurm" ? findings_.slurm : findings_.kubernetes) |=
-          line_.text.substr(0, 400).find(row.anchor) != npos;
+      if (has(line_.text.substr(0, 400), row.anchor)) findings_.launchers.insert(row.name);
   }
 
   // What to do with lines of a kind that is more than a finding.
@@ -150,8 +143,8 @@ class LogScan {
         {Sign::BraidSays, [](LogScan& s) { s.state_->said = s.findings_.finding_in(Sign::BraidError, s.line_); }},
         {Sign::BraidFix, [](LogScan& s) { s.note_fix(); }},
         {Sign::Progress, [](LogScan& s) { s.progress(s.line_.body()); }},
-        {Sign::EndedWell, [](LogScan& s) { s.note_end(s.trace().good_end); }},
-        {Sign::ScriptEndedWell, [](LogScan& s) { s.note_end(s.trace().script_end); }},
+        {Sign::EndedWell, [](LogScan& s) { s.trace().good_end = s.line_; }},
+        {Sign::ScriptEndedWell, [](LogScan& s) { s.trace().script_end = s.line_; }},
         {Sign::SaysDone, [](LogScan& s) { s.note_done(); }},
         {Sign::JobLimit, [](LogScan& s) { note_limit(s.line_, s.findings_); }},
         {Sign::JobExit, [](LogScan& s) { s.note_exit_code(); }},
@@ -239,11 +232,6 @@ class LogScan {
     state_->said.reset();
   }
 
-  void note_end(std::uint64_t& line) {
-    line = line_.place.line;
-    trace().end_text = line_.shown;
-  }
-
   void note_exit_code() {
     if (const auto code = number_after(line_.body(), "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
   }
@@ -277,9 +265,7 @@ class LogScan {
   }
 
   void note_done() {
-    trace().said_done = line_.place;
-    trace().done_rank = line_.marks.rank;
-    trace().end_text = line_.shown;
+    trace().said_done = findings_.finding_in(Sign::SaysDone, line_);
     trace().saving.reset();
   }
 
@@ -291,13 +277,12 @@ class LogScan {
     const bool is_whole = (rest.starts_with("\\n") && has(rest.substr(2), "\\n")) || rest.starts_with(" File \"");
     if (is_whole) return state_->tracebacks.quoted(rest, line_);
     if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
-    Place place = line_.place;
-    place.own_time = place.own_time || state_->line_before_has_time;
-    state_->tracebacks.begin(line_, place);
+    line_.place.own_time |= state_->line_before_has_time;
+    state_->tracebacks.begin(line_);
   }
 
   void progress(std::string_view text) {
-    if (state_->progress.take(text, findings_)) return;
+    if (note_progress(text, findings_)) return;
     if (has(text, "it/s]") && !has(text, "aving")) trace().saving.reset();  // other work
     note_context(text, findings_);
   }
@@ -330,7 +315,7 @@ Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit
   if (skipped.size() == logs.size())
     throw ConfigError({fmt::format("'{}' is not text, or cannot be read{}", clean_text(logs.front().name),
                                    logs.size() == 1 ? "" : "; nor can any other file there"),
-                       "LOG", "give the log of a job"});
+                       "LOG", "give the log of a job; of a compressed one: zcat LOG.gz | braid doctor -"});
   return diagnose(scan.take(), exit_code);
 }
 

@@ -6,11 +6,16 @@
 
 namespace braid {
 
+struct RootCauseLine {
+  int rank = 0;
+  std::string host{}, place_in_grid{}, operation{}, reason{};
+};
+
 // "braid: root cause: rank 5 (host a12, language[tp=1 ...]) failed in iteration 7: out of memory"
 std::optional<RootCauseLine> parse_root_cause(std::string_view body);
 
 // The reason of a line about a whole host.
-inline constexpr std::string_view kHostCannotBeReached = "its host cannot be reached";
+inline constexpr const char* kHostCannotBeReached = "its host cannot be reached";
 
 // Reads how processes ended. Some launchers tell the process in one line and its exit code in one of the next; torchrun
 // lists its workers so.
@@ -27,10 +32,6 @@ class ProcessEnds {
 void note_root_cause(const Line& line, Findings& findings);
 void note_exit(WorkerExit exit, const Line& line, Findings& findings);
 
-// torch.multiprocessing.spawn: "-- Process 1 terminated with the following error:", then its traceback; or
-// "ProcessExitedException: process 1 terminated with signal SIGKILL". Returns the process, which is a rank.
-std::optional<int> note_spawned_exit(std::string_view body, const Line& line, Findings& findings);
-
 struct Step {
   std::optional<std::int64_t> number;  // some styles have none
   std::optional<std::int64_t> total;
@@ -43,17 +44,8 @@ std::optional<Step> step_in(std::string_view line);
 // so it must be fast.
 std::string_view bar_in(std::string_view line);
 
-class ProgressWatch {
- public:
-  // Counts a line that reports a finished step in findings.files.back(). False if the line reports something else.
-  bool take(std::string_view line, Findings& findings);
-
- private:
-  bool is_quotation(std::string_view line);
-
-  std::int64_t best_iteration_ = -1;
-  std::set<std::size_t> first_lines_;  // their hashes
-};
+// Counts a line that reports a finished step in findings.files.back(). False if the line reports something else.
+bool note_progress(std::string_view line, Findings& findings);
 
 void note_context(std::string_view body, Findings& findings);
 void note_limit(const Line& line, Findings& findings);

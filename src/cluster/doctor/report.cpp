@@ -1,8 +1,5 @@
 #include "cluster/doctor/report.h"
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/terminal.h"
 #include "base/utf8.h"
 

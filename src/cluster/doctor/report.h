@@ -1,8 +1,8 @@
 // Why a job died, from its logs: a diagnosis as a person reads it, and as a program does.
 #pragma once
 
-#include "cluster/doctor/log_source.h"
 #include "cluster/doctor/rules.h"
+#include "cluster/lines/log_source.h"
 
 namespace braid {
 

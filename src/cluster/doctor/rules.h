@@ -3,9 +3,9 @@
 // that a line matches.
 #pragma once
 
-#include <bitset>
-
-#include "cluster/doctor/text.h"
+#include "base/ranges.h"
+#include "cluster/lines/anchor_scan.h"
+#include "cluster/lines/rows.h"
 
 namespace braid {
 
@@ -40,29 +40,20 @@ enum class Cause {
   // clang-format on
 };
 
-// A row of rules.txt: what its columns are is said there. A text fits it if it contains one alternative of the anchor
-// and of each list of `also`, and none of `unless`.
-struct Rule {
-  std::string name;
-  Sign sign = Sign::Remark;       // if the name is a kind of line
-  Cause cause = Cause::Unknown;   // if it is a cause
-  std::string anchor;             // in [lines] a literal of at least AnchorScan::kShortest bytes, or a pattern
-  std::vector<std::string> also;  // alternatives are separated by "|"
-  std::string unless;
-  std::vector<std::string> answers;  // in [advice]: why it happened, and what to do
-  std::vector<std::string> options;
-
-  bool is(std::string_view option) const;  // whether it has the option
-  bool fits(std::string_view text) const;  // beyond its anchor
+// A row of rules.txt: what its columns are is said there.
+struct Rule : Row {
+  Sign sign = Sign::Remark;      // if the name is a kind of line
+  Cause cause = Cause::Unknown;  // if it is a cause
 };
 
 struct CauseText {
   std::string slug;
-  std::string meaning;  // a sentence; {} is the rank that failed first
-  std::string fix;
-  std::string slurm, kubernetes;  // what to do besides, where the log is of one of their jobs
-  std::string saving;             // what to do if it happened while a model was saved
-  std::string of;                 // "the whole job": no rank fails first
+  std::map<std::string, std::string, std::less<>> texts;
+
+  std::string get(std::string_view key) const {  // empty if there is no such text
+    const auto found = texts.find(key);
+    return found == texts.end() ? "" : found->second;
+  }
 };
 
 struct RuleTable {
@@ -102,9 +93,9 @@ inline Cause cause_of_signal(int signal) {  // Unknown for SIGTERM and others th
 const std::string& words_of(std::string_view list);
 bool says(std::string_view text, std::string_view list);
 
-// The first row of a section of patterns that matches the text: at its beginning if the row says "first", else
-// anywhere.
-const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught);
+inline const Rule* matching_row(std::string_view section, std::string_view text, Caught& caught) {
+  return matching_row(rows_of(section), text, caught);
+}
 
 // The first row of a section of words that fits the text, maybe among those of one kind; nullptr if there is none.
 const Rule* row_for(std::string_view section, std::string_view text, std::optional<Sign> sign = {});
@@ -116,42 +107,9 @@ std::optional<Sign> sign_in(
 // The rank that a message of this kind names itself.
 std::optional<int> rank_told_by(Sign sign, std::string_view body);
 
-// Finds any of many short literals in a text. Only where six bytes may begin a literal are they compared with it.
-class AnchorScan {
- public:
-  static constexpr std::size_t kShortest = 6;  // bytes of an anchor
-
-  explicit AnchorScan(std::vector<std::string> anchors);
-
-  // Calls found(anchor's number) for each occurrence of each anchor, until it returns false.
-  template <class Found>
-  void each(std::string_view text, Found found) const {
-    for (std::size_t at = 0; at + kShortest <= text.size(); ++at) {
-      const std::uint32_t slot = slot_of(text.data() + at);
-      if (!may_begin_[slot]) continue;
-      for (const int anchor : by_slot_.at(slot))
-        if (text.substr(at).starts_with(anchors_[static_cast<std::size_t>(anchor)]) && !found(anchor)) return;
-    }
-  }
-
- private:
-  static std::uint32_t slot_of(const char* text) {  // a hash of six bytes
-    std::uint32_t first, last;
-    std::memcpy(&first, text, sizeof first);
-    std::memcpy(&last, text + kShortest - sizeof last, sizeof last);
-    return (first * 2654435761u + last * 2246822519u) >> 16;
-  }
-
-  std::vector<std::string> anchors_;
-  std::bitset<1 << 16> may_begin_;
-  std::unordered_map<std::uint32_t, std::vector<int>> by_slot_;
-};
-
 // Finds the rule that a line matches: first the anchors in it, then the other words of their rules.
 class RuleScan {
  public:
-  RuleScan();
-
   // Calls found(rule) for each occurrence of each rule's anchor, until it returns false.
   template <class Found>
   void each(std::string_view text, Found found) const {
@@ -164,10 +122,10 @@ class RuleScan {
   std::uint64_t tries() const { return tries_; }  // of a rule on a text, so far
 
  private:
-  const std::vector<Rule>& rules_;
-  const AnchorScan scan_;
-  std::vector<std::uint64_t> tried_;  // by rule: the number of the text that it was last tried on
-  std::uint64_t texts_ = 0, tries_ = 0;
+  const std::vector<Rule>& rules_ = rules().lines;
+  const AnchorScan scan_{vector_of<std::string>(rules_, &Rule::anchor)};
+  std::set<int> candidates_;  // rules whose anchors stand in the text
+  std::uint64_t tries_ = 0;
 };
 
 }  // namespace braid

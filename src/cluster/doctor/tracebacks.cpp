@@ -1,5 +1,4 @@
 #include "cluster/doctor/tracebacks.h"
-
 #include "cluster/doctor/notes.h"
 
 namespace braid {
@@ -15,36 +14,19 @@ int writer_of(const LineMarks& marks) {
   return marks.rank ? *marks.rank : marks.local_rank ? kLocalRanks + *marks.local_rank : kNoRank;
 }
 
+// What a frame shows of what the program was doing: its function, and its file with three folders, but not the root,
+// which is a disk.
 void note_frame(std::string_view frame, Traceback& traceback) {
-  const std::size_t open = frame.find('"'), close = frame.find('"', open + 1), in = frame.rfind(", in ");
-  if (close == npos) return;
-  const std::string path = in_small_letters(frame.substr(open + 1, close - open - 1));
-  const std::string function = in == npos ? "" : in_small_letters(frame.substr(in));
-  const auto last_parts = [&](int count) {
-    std::size_t at = path.size();
-    while (count-- > 0 && at != npos && at > 0) at = path.rfind('/', at - 1);
-    return at == npos || at == 0 ? path.substr(path.starts_with('/')) : path.substr(at);
-  };
-  const std::string file = "/" + path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-  for (const Rule& row : rows_of("frames")) {
-    const std::string place = row.is("path")      ? path
-                              : row.is("folders") ? last_parts(3)
-                              : row.is("folder")  ? last_parts(2)
-                                                  : file;
-    if (has(place + function, row.anchor)) traceback.traits.insert(row.name);
-  }
-}
-
-// At the end of a traceback, names of exceptions may begin with a small letter: "socket.gaierror: [Errno -2] ...".
-std::string_view exception_of_traceback(std::string_view text) {
-  if (const std::string_view type = exception_type(text); !type.empty()) return type;
-  std::string_view rest = text;
-  const std::string_view name = take_while(rest, is_name);
-  const std::size_t dot = name.rfind('.');
-  if ((!rest.empty() && !rest.starts_with(": ")) || dot == npos || dot == 0 || !is_letter(name[0])) return {};
-  for (const char* word : {"error", "Error", "timeout", "Exception", "exception"})
-    if (name.substr(dot).ends_with(word)) return name;
-  return {};
+  constexpr int kParts = 4;
+  Caught caught;
+  if (!match_front("File \"%1\"%2", frame, caught)) return;
+  const auto& [path, function, none] = caught.texts;
+  std::size_t begin = path.size();
+  for (int part = 0; part < kParts && begin > 0 && begin != npos; ++part) begin = path.rfind('/', begin - 1);
+  const std::string_view file = path.substr(begin == npos ? 0 : begin == 0 ? 1 : begin);
+  const std::string place = in_small_letters(std::string(file) + std::string(function));
+  for (const Rule& row : rows_of("frames"))
+    if (has(place, row.anchor) && row.fits(place)) traceback.traits.insert(row.name);
 }
 
 // The rank that earlier lines with this prefix name, unless several ranks share the prefix.
@@ -76,110 +58,98 @@ bool is_without_message(std::string_view exception) { return exception_type(exce
 
 // Classifies an exception that has no message, or refers to the lines before it, by those lines: "NaN detected", then
 // "AssertionError".
-Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
+Sign sign_told_before(const Finding& head, std::string_view exception, const Findings& findings) {
   constexpr std::uint64_t kLinesBefore = 12;
-  const bool is_bare = is_without_message(traceback.exception);
-  if (is_bare && traceback.is("checks-finite")) return Sign::NanLoss;
-  if (!is_bare && !has(traceback.exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
-  const Place& begin = traceback.begin;
+  const bool is_bare = is_without_message(exception);
+  if (is_bare && head.raised("checks-finite")) return Sign::NanLoss;
+  if (!is_bare && !has(exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
   for (auto f = findings.found.rbegin(); f != findings.found.rend(); ++f) {
-    if (f->place.file != begin.file || f->place.line + kLinesBefore < begin.line) break;
-    if (f->sign < Sign::KilledByShell && !f->traceback && (!f->rank || !rank || f->rank == rank)) return f->sign;
+    if (f->place.file != head.place.file || f->place.line + kLinesBefore < head.place.line) break;
+    if (f->sign < Sign::KilledByShell && !f->traceback && (!f->rank || !head.rank || f->rank == head.rank))
+      return f->sign;
   }
   return Sign::PythonError;
 }
 
 // All ranks print that a checkpoint failed on some of them: "CheckpointException ranks:dict_keys([2, 3])".
-std::optional<int> rank_elsewhere(std::string_view exception, const LineMarks& marks) {
-  const std::string_view list = behind(exception, "CheckpointException ranks:dict_keys([").value_or("");
-  const std::vector<int> ranks = unfold_ranks(list.substr(0, list.find(']')));
-  const bool is_own = !marks.rank || std::ranges::find(ranks, *marks.rank) != ranks.end();
+std::optional<int> rank_elsewhere(std::string_view exception, std::optional<int> own) {
+  Caught caught;
+  if (!match_inside("CheckpointException ranks:dict_keys([%R]", exception, caught)) return std::nullopt;
+  const std::vector<int> ranks = unfold_ranks(caught.ranks);
+  const bool is_own = std::ranges::find(ranks, own.value_or(-1)) != ranks.end();
   return ranks.empty() || is_own ? std::nullopt : std::optional(ranks.front());
 }
 
 }  // namespace
 
-void Tracebacks::open(int writer, const Place& place) {
-  const bool is_harmless = not_fatal_ > 0 && place.line <= not_fatal_ + 2;
-  if (open_.size() < kMostOpen || open_.contains(writer))
-    open_[writer] = {.traceback = {.begin = place}, .is_harmless = is_harmless};
-}
-
 // Some loggers write their prefix only before the first line of a message. A frame without a prefix belongs to the
 // traceback that has just begun and has no frame yet; that traceback becomes this writer's.
 void Tracebacks::adopt(int writer, const Line& line) {
   if (open_.contains(writer) || !trimmed(line.body()).starts_with("File \"")) return;
-  const auto begun = std::ranges::find_if(open_, [](auto& entry) { return entry.second.traceback.frame_line == 0; });
+  const auto begun =
+      std::ranges::find_if(open_, [](auto& entry) { return entry.second.head.traceback->frame.shown.empty(); });
   if (begun == open_.end()) return;
   auto node = open_.extract(begun);
-  const int before = std::exchange(node.key(), writer);
+  node.key() = writer;
   open_.insert(std::move(node));
-  if (const auto rank = ranks_.find(before); rank != ranks_.end())
-    ranks_[writer] = rank->second;
-  else if (before >= 0 && before < kLocalRanks)
-    ranks_[writer] = before;
 }
 
 // Adds a line to the traceback of its writer. An exception ends it: then the traceback is whole.
-bool Tracebacks::feed(int writer, const Line& line, std::optional<Open>& whole) {
+bool Tracebacks::feed(int writer, const Line& line, std::optional<Finding>& whole) {
   constexpr int kMostLines = 3000;
   const auto found = open_.find(writer);
   if (found == open_.end()) return false;
   Open& open = found->second;
-  Traceback& traceback = open.traceback;
+  Traceback& traceback = *open.head.traceback;
   if (++open.lines > kMostLines) return open_.erase(found), false;
-  const std::string_view body = line.body();
-  const std::size_t indent = std::min(body.find_first_not_of(" \t"), body.size());
-  const std::string_view text = body.substr(indent);
+  const std::string_view body = line.body(), text = trimmed(body);
+  const auto indent = static_cast<std::size_t>(text.data() - body.data());
   if (text.starts_with("File \"")) {
     open.indent = indent;
-    traceback.frame = text.substr(0, kLongestText);
-    traceback.frame_line = line.place.line;
+    traceback.frame = {line.place, std::string(text.substr(0, kLongestText))};
     note_frame(text, traceback);
-    return true;
-  }
-  if (text.empty() || (indent > 0 && indent >= open.indent)) {                           // the code that a frame shows
+  } else if (text.empty() || (indent > 0 && indent >= open.indent)) {                    // the code that a frame shows
     if (text.find_first_not_of(" ^~") != npos) traceback.traits.erase("checks-finite");  // of an earlier line
     for (const Rule& row : rows_of("code"))
       if (has(text, row.anchor)) traceback.traits.insert(row.name);
-    return true;
+  } else if (const std::string_view type = exception_type(text); type.empty()) {
+    return false;
+  } else if (!has(type, "RayTaskError")) {  // which quotes the frames and the exception of the task that failed
+    if (!open.is_harmless) whole = std::move(open.head);
+    open_.erase(found);
   }
-  const std::string_view type = exception_of_traceback(text);
-  if (type.empty()) return false;
-  if (has(type, "RayTaskError")) return true;  // it quotes the frames and the exception of the task that failed
-  traceback.exception = text.substr(0, kLongestText);
-  whole = std::move(open);
-  open_.erase(found);
   return true;
 }
 
-void Tracebacks::begin(const Line& line, const Place& place) {
+void Tracebacks::begin(Line line) {
   constexpr std::size_t kLongestPrefix = 200;
-  const LineMarks& marks = line.marks;
   const std::string_view prefix = line.text.substr(0, line.text.find(kHead));
-  const std::string_view before = marks.body.substr(0, marks.body.find(kHead));
-  if (Line known = line; recognise(known)) return open(writer_of(known.marks), place);
-  ranks_.erase(writer_of(marks));
-  // IPython prints the exception also at the head: "ValueError                      Traceback (most recent call last)".
-  // torchrun's list of failures says "traceback :", and Rich draws a frame.
-  const bool is_understood = trimmed(before).empty() || is_named_error(trimmed(before)) || says(before, "heads");
-  if (is_understood)
-    if (const auto rank = rank_announced(line.recent)) ranks_[writer_of(marks)] = *rank;
-  if (is_understood || prefix.size() > kLongestPrefix) return open(writer_of(marks), place);
-  learn(prefix, place, line.recent);
+  const std::string_view before = trimmed(line.body().substr(0, line.body().find(kHead)));
+  std::optional<int> announced;
+  if (!recognise(line)) {
+    // IPython prints the exception also at the head: "ValueError                      Traceback (most recent call
+    // last)". torchrun's list of failures says "traceback :", and Rich draws a frame.
+    if (before.empty() || is_named_error(before) || says(before, "heads"))
+      announced = rank_announced(line.recent);
+    else if (prefix.size() <= kLongestPrefix)
+      learn(prefix, line.recent), recognise(line);
+  }
+  const int writer = writer_of(line.marks);
+  if (open_.size() == kMostOpen && !open_.contains(writer)) return;
+  const bool is_harmless = not_fatal_ > 0 && line.place.line <= not_fatal_ + 2;
+  Open& open = open_[writer] = {.head = findings_.finding_in(Sign::PythonError, line), .is_harmless = is_harmless};
+  open.head.traceback.emplace();
+  if (!open.head.rank) open.head.rank = announced;
 }
 
-void Tracebacks::learn(std::string_view prefix, const Place& place, std::string_view recent) {
+void Tracebacks::learn(std::string_view prefix, std::string_view recent) {
   if (learned_.size() == kMostLearned) learned_.erase(learned_.begin());
   const std::string pattern = pattern_of_prefix(prefix);
   auto rank = marks_of(prefix).rank;
   if (!rank) rank = rank_named_in(prefix);
-  if (!rank) rank = rank_numbered_in(prefix);
+  if (Caught caught; !rank && matching_row("numbered prefixes", prefix, caught)) rank = caught.rank;
   if (!rank) rank = rank_told_before(pattern, recent);
-  const int writer = learned_.empty() ? kLearned : learned_.back().writer + 1;
-  learned_.push_back({pattern, writer, rank});
-  if (rank) ranks_[writer] = *rank;
-  open(writer, place);
+  learned_.push_back({pattern, learned_.empty() ? kLearned : learned_.back().writer + 1, rank});
 }
 
 // If the line has a learned prefix, sets its marks to what was learned.
@@ -203,49 +173,47 @@ bool Tracebacks::take(Line line) {
   int writer = writer_of(line.marks);
   adopt(writer, line);
   if (message_) continue_message(writer, line);
-  std::optional<Open> whole;
-  bool is_taken = feed(writer, line, whole);
-  if (!is_taken && line.marks.mentioned)  // the exception of somebody without a prefix names a rank
-    is_taken = feed(writer = kNoRank, line, whole);
-  if (whole && !whole->is_harmless) ended(writer, whole->traceback, std::move(line));
-  if (!is_taken || whole) return is_taken;
-  note_context(line.body(), findings_);
+  std::optional<Finding> whole;
+  if (!feed(writer, line, whole)) {
+    if (!line.marks.mentioned) return false;  // the exception of somebody without a prefix may name a rank
+    if (!feed(writer = kNoRank, line, whole)) return false;
+  }
   note_artifacts(line, findings_);
+  if (whole) ended(writer, *whole, std::move(line));
   return true;
 }
 
-void Tracebacks::ended(int writer, const Traceback& traceback, Line line) {
+void Tracebacks::ended(int writer, Finding head, Line line) {
   const bool while_handling = handling_.erase(writer) > 0;
-  const std::string& exception = traceback.exception;
+  const std::string exception(trimmed(line.body()).substr(0, kLongestText));
   const std::string_view type = exception_type(exception);
   if (has(type, "torch.multiprocessing.spawn.Process")) return spawned(exception, std::move(line));
   Sign sign = sign_of_exception(exception);
-  if (sign == Sign::PythonError) sign = sign_told_before(traceback, line.marks.rank, findings_);
+  if (sign == Sign::PythonError) sign = sign_told_before(head, exception, findings_);
   bool is_wrapper = has(type, "CalledProcessError|CheckpointException");
-  const bool is_of_launcher = traceback.is("launcher") && sign == Sign::PythonError;
+  const bool is_of_launcher = head.raised("launcher") && sign == Sign::PythonError;
   if (const auto exit = ProcessEnds().feed(exception)) {
     is_wrapper |= sign == Sign::PythonError && exit->signal();
     if (is_wrapper || is_of_launcher) note_exit(*exit, line, findings_);
     if ((is_wrapper && exit->was_killed()) || is_of_launcher) return;
   }
   if (type == "SystemExit" && sign != Sign::NanLoss) return;
-  const auto elsewhere = std::exchange(failed_elsewhere_, rank_elsewhere(exception, line.marks));
-  const bool is_of_store = sign == Sign::StoreTimeout && has(traceback.frame, "elastic/");
-  if (sign == Sign::CollectiveTimeout || sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost || is_of_store)
-    if (traceback.is("rendezvous")) sign = Sign::RendezvousFailed;
+  const auto elsewhere = std::exchange(failed_elsewhere_, rank_elsewhere(exception, head.rank));
   if (sign == Sign::StoreTimeout || has(exception, "monitoredBarrier"))
     note_absent("absent ranks", exception, line, findings_);
+  if (role_of(sign) == Role::Consequence) {
+    const bool is_of_store = sign == Sign::StoreTimeout && !has(head.traceback->frame.shown, "elastic/");
+    if (head.raised("rendezvous") && !is_of_store) sign = Sign::RendezvousFailed;
+  }
   line.marks.body = exception;
   Finding finding = findings_.finding_in(sign, line);
-  if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
-  if (elsewhere) finding.rank = elsewhere;
+  if (head.rank || elsewhere) finding.rank = elsewhere ? elsewhere : head.rank;
   // A process that reports about its child writes its own prefix, or that of its node.
   if (spawned_rank_ && (!finding.rank || writer == spawned_by_)) finding.rank = spawned_rank_, finding.labelled = false;
-  if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
+  if (head.place.own_time) finding.place.time = head.place.time, finding.place.own_time = true;
   if (!finding.rank) finding.rank = rank_told_by(sign, exception);
-  finding.traceback = traceback;
+  finding.traceback = std::move(head.traceback);
   finding.bare = is_wrapper || is_of_launcher;
-  note_context(exception, findings_);
   add(std::move(finding), writer, while_handling);
 }
 
@@ -263,10 +231,9 @@ void Tracebacks::add(Finding finding, int writer, bool while_handling) {
     // "During handling of": the handled exception is the cause, unless only the later one is in the table: programs
     // look things up, and explain in their own words what a time-out of a socket means.
     const bool is_vague = while_handling && before->is(Sign::PythonError);
-    const bool is_found_out = is_vague && !finding.is(Sign::PythonError) && finding.role() == Role::Cause;
-    const bool is_explained = is_vague && is_without_message(before->text);
-    if ((is_quoted || is_explained) && before->raised("data")) finding.traceback->traits.insert("data");
-    if (is_quoted || is_found_out || is_explained) {
+    const bool is_found_out = !finding.is(Sign::PythonError) && finding.role() == Role::Cause;
+    if (is_quoted || (is_vague && (is_found_out || is_without_message(before->text)))) {
+      if (before->raised("data")) finding.traceback->traits.insert("data");
       *before = std::move(finding);
       return;
     }
@@ -305,28 +272,25 @@ void Tracebacks::quoted(std::string_view text, Line line) {
   findings_.add(findings_.finding_in(sign_of_exception(exception), line));
 }
 
+// "-- Process 1 terminated with the following error:", then its traceback; or "ProcessExitedException: process 1
+// terminated with signal SIGKILL". The process is a rank.
 void Tracebacks::spawned(std::string_view body, Line line) {
+  const auto exit = ProcessEnds().feed(body);
+  if (!exit || exit->ranks.empty()) return;
   recognise(line);
-  if (const auto rank = note_spawned_exit(body, line, findings_))
-    spawned_rank_ = rank, spawned_by_ = writer_of(line.marks);
+  spawned_rank_ = exit->ranks[0], spawned_by_ = writer_of(line.marks);
+  note_exit(*exit, line, findings_);
 }
 
 void Tracebacks::end() {
-  for (const auto& [writer, open] : open_) {
-    const Traceback& traceback = open.traceback;
-    if (traceback.is("launcher")) continue;
-    Finding finding;
-    finding.sign = Sign::PythonError;
-    finding.place = traceback.begin;
+  for (auto& [writer, open] : open_) {
+    Finding& finding = open.head;
+    if (finding.raised("launcher")) continue;
     finding.shown = "Traceback (most recent call last):";
-    if (traceback.frame_line != 0) {
-      finding.place.line = traceback.frame_line;
-      finding.shown = traceback.frame;
-    }
+    finding.focus = 0;
+    if (const Quote& frame = finding.traceback->frame; !frame.shown.empty())
+      finding.shown = frame.shown, finding.place.line = frame.place.line;
     finding.text = "an exception whose own line is missing, for the log ends inside its traceback";
-    finding.local = writer >= kLocalRanks;
-    if (writer != kNoRank && writer < kLearned) finding.rank = finding.local ? writer - kLocalRanks : writer;
-    finding.traceback = traceback;
     finding.bare = true;
     findings_.add(std::move(finding));
   }

@@ -10,7 +10,7 @@ class Tracebacks {
   explicit Tracebacks(Findings& findings) : findings_(findings) {}
 
   bool any_open() const { return !open_.empty() || message_; }  // then take() must see each line
-  void begin(const Line& line, const Place& place);
+  void begin(Line line);
   void next_is_not_fatal(std::uint64_t line) { not_fatal_ = line; }
   void during_handling(const LineMarks& marks);  // the next traceback was raised while the last one was handled
 
@@ -25,17 +25,16 @@ class Tracebacks {
   void end();
 
  private:
-  // Those who write are known by their rank, their rank on the node, or a prefix that is in no table.
   struct Open {
-    Traceback traceback{};
+    Finding head{};          // its first line, with all that is known so far
     std::size_t indent = 0;  // of its File lines; the exception is indented by two less
     int lines = 0;
     bool is_harmless = false;
   };
-  void open(int writer, const Place& place);  // an unfinished one of this writer is forgotten
+  // Writers are known by their rank, their rank on the node, or a prefix that is in no table.
   void adopt(int writer, const Line& line);
-  bool feed(int writer, const Line& line, std::optional<Open>& whole);
-  void ended(int writer, const Traceback& traceback, Line line);
+  bool feed(int writer, const Line& line, std::optional<Finding>& whole);
+  void ended(int writer, Finding head, Line line);
   void add(Finding finding, int writer, bool while_handling);
   void continue_message(int writer, const Line& line);
 
@@ -45,12 +44,11 @@ class Tracebacks {
     std::optional<int> rank;
   };
   bool recognise(Line& line) const;
-  void learn(std::string_view prefix, const Place& place, std::string_view recent);
+  void learn(std::string_view prefix, std::string_view recent);
 
   Findings& findings_;
   std::map<int, Open> open_;  // by writer
   std::vector<Learned> learned_;
-  std::map<int, int> ranks_;  // of writers that name their rank only in the first line
   std::optional<int> spawned_rank_;
   int spawned_by_ = 0;                   // the writer of that message
   std::optional<int> failed_elsewhere_;  // the rank that the last exception names

@@ -1,49 +1,30 @@
 // The ways to come to a verdict, each for one kind of end, and what a report explains and advises.
-#include <fmt/format.h>
-
 #include <csignal>
-
 #include "base/process.h"
-#include "cluster/doctor/findings.h"
+#include "base/strings.h"
+#include "cluster/doctor/case.h"
 #include "cluster/doctor/line.h"
 #include "cluster/doctor/notes.h"
 #include "cluster/doctor/report.h"
 #include "cluster/doctor/rules.h"
-#include "cluster/doctor/suspects.h"
-#include "cluster/doctor/text.h"
+#include "cluster/lines/text.h"
 
 namespace braid {
 namespace {
 
-void add_sentence(std::string& text, const std::string& sentence) {
-  if (!sentence.empty()) text += (text.empty() ? "" : " ") + sentence;
-}
-
-// What to do, for whoever used these launchers.
-std::string fix_for(const CauseText& text, const std::string& fix, const Findings& findings) {
-  std::string all = fix;
-  if (findings.slurm) add_sentence(all, text.slurm);
-  if (findings.kubernetes) add_sentence(all, text.kubernetes);
-  return all;
-}
-
 // "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
 // message has no sizes.
 std::string gpu_memory_text(std::string_view message) {
-  std::map<std::string, std::string> sizes;
+  std::string text;
   for (const Rule& row : rows_of("sizes"))
-    if (Caught caught; match_inside(row.anchor, message, caught)) sizes.try_emplace(row.name, caught.texts[0]);
-  if (!sizes.contains("tried")) return "";
-  std::string text = "It tried to allocate " + sizes["tried"];
-  if (sizes.contains("total")) text += " on a GPU of " + sizes["total"];
-  if (sizes.contains("free")) text += " with " + sizes["free"] + " free";
-  if (sizes.contains("used")) text += (sizes.contains("free") ? " and " : " with ") + sizes["used"] + " in use";
-  return text + ".";
+    if (Caught caught; match_inside(row.anchor, message, caught) && (!text.empty() || row.name == "tried"))
+      text += fmt::format(fmt::runtime(row.answers[0]), caught.texts[0]);
+  if (const std::size_t last = text.rfind(" with "); last != text.find(" with ")) text.replace(last, 6, " and ");
+  return text.empty() ? "" : text + ".";
 }
 
 // The expert parallel size that would help: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
-std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel) {
-  const std::int64_t now = std::max<std::int64_t>(expert_parallel.value_or(1), 1);
+std::string expert_sizing_text(std::int64_t num_experts, std::int64_t now) {
   std::int64_t more = now;
   // Halving the experts per GPU seldom suffices, so the advice is at least four times the expert parallel size.
   while (more < num_experts && (more < 4 * now || num_experts % more != 0)) more *= 2;
@@ -77,94 +58,23 @@ std::string cascade_text(const Findings& findings, std::optional<int> first_rank
   for (const WorkerExit& exit : findings.exits)
     for (const int rank : exit.ranks)
       if (!exit.local && rank != first_rank) ended[exit.code].insert(rank);
-  std::string parts;
-  const auto part = [&](const std::set<int>& ranks, const std::string& what) {
-    if (!ranks.empty()) parts += fmt::format("{}{}{}", parts.empty() ? "" : ", ", ranks.size(), what);
+  std::vector<std::string> parts;
+  const auto add = [&](const std::set<int>& ranks, const std::string& what) {
+    if (!ranks.empty()) parts.push_back(std::to_string(ranks.size()) + what);
     all.insert(ranks.begin(), ranks.end());
   };
-  part(lost, " lost a connection");
-  part(timed_out, " timed out");
+  add(lost, " lost a connection");
+  add(timed_out, " timed out");
   for (const auto& [code, ranks] : ended) {
     const std::string name = describe_signal(signal_of_code(code).value_or(0));
-    part(ranks, signal_of_code(code) ? " x " + name.substr(0, name.find(' ')) : fmt::format(" x exit code {}", code));
+    add(ranks, signal_of_code(code) ? " x " + name.substr(0, name.find(' ')) : fmt::format(" x exit code {}", code));
   }
   if (all.empty()) return "";
-  const bool is_one = all.size() == 1;
-  if (!first_rank) return fmt::format("{} rank{} ended: {}.", all.size(), is_one ? "" : "s", parts);
-  return is_one ? fmt::format("Another rank ended after it: {}.", parts)
-                : fmt::format("The other {} ranks ended after it: {}.", all.size(), parts);
+  const std::string who = !first_rank       ? counted(std::ssize(all), "rank") + " ended"
+                          : all.size() == 1 ? "Another rank ended after it"
+                                            : fmt::format("The other {} ranks ended after it", all.size());
+  return fmt::format("{}: {}.", who, joined(parts, ", "));
 }
-
-// What each way to a verdict reads and writes.
-struct Case : Suspects {
-  Case(const Findings& all, std::optional<int> exit_code) : Suspects(all) {
-    result.exit_code = exit_code ? exit_code : all.exit_code;
-  }
-
-  // Names the cause, with the line that shows it, and explains it, or the case of it that causes.txt has by this name.
-  template <class Line>
-  bool conclude(Cause cause, const Line& shows, std::string_view special = "") {
-    add_evidence(shows);
-    return conclude_at_end(cause, special);
-  }
-  // The same for what the log does not say: quotes its last line, which only an empty log lacks.
-  bool conclude_at_end(Cause cause, std::string_view special = "") {
-    if (result.evidence.empty()) add_last_line();
-    result.cause = cause;
-    const CauseText& text = special.empty() ? text_of(cause) : text_named(special);
-    explain(fmt::format(fmt::runtime(text.meaning), result.first_rank.value_or(0)));
-    if (!text.fix.empty() && !special.empty()) fix(fix_for(text, text.fix, findings));
-    return true;
-  }
-
-  // Concludes with the rank and host of the finding.
-  bool name(const Finding& finding, Cause cause) {
-    result.first_rank = finding.rank;
-    result.first_host = finding.host;
-    if (!finding.rank && finding.role() != Role::Outside) result.first_rank = culprit_rank();
-    const CauseText& text = text_of(cause);
-    const bool is_in_step = finding.traceback && !finding.raised("saving");
-    if (!text.saving.empty() && !is_in_step && came_while_saving(finding)) fix(fix_for(text, text.saving, findings));
-    return conclude(cause, finding, finding.is(Sign::WrongArguments) ? "arguments" : "");
-  }
-
-  void add_evidence(const Quote& line) {  // each line once, up to a limit
-    constexpr std::size_t kMostEvidence = 8;
-    const std::string& file = findings.file_of(line.place).name;
-    const bool there = std::ranges::any_of(
-        result.evidence, [&](const Evidence& e) { return e.file == file && e.line == line.place.line; });
-    if (!there && result.evidence.size() < kMostEvidence)
-      result.evidence.push_back({file, line.place.line, line.shown, line.focus});
-  }
-  void add_evidence(const Finding& finding) {  // and the innermost frame of its traceback
-    add_evidence(static_cast<const Quote&>(finding));
-    if (!finding.traceback || finding.traceback->frame_line == 0) return;
-    Quote frame = {finding.place, finding.traceback->frame};
-    frame.place.line = finding.traceback->frame_line;
-    add_evidence(frame);
-  }
-  void add_last_line() {
-    const auto file = std::find_if(findings.files.rbegin(), findings.files.rend(), [](auto& f) { return f.last; });
-    if (file != findings.files.rend()) add_evidence(*file->last);
-  }
-
-  void blame(std::optional<int> rank, const std::string& host = "") {
-    result.first_rank = rank;
-    result.first_host = host;
-  }
-  void blame(const WorkerExit& exit) {
-    blame(exit.ranks.empty() ? std::nullopt : rank_of(exit), exit.host);
-    note_exit(exit);
-  }
-  void note_exit(const WorkerExit& exit) {
-    if (!result.exit_code) result.exit_code = exit.code;
-  }
-
-  void explain(const std::string& sentence) { add_sentence(result.explanation, sentence); }
-  void fix(const std::string& sentence) { add_sentence(result.fix, sentence); }
-
-  Diagnosis result{};
-};
 
 // Adds what the same rank reports right after the error: which weights differ, the exception inside a worker.
 void add_details(Case& t, const Finding& cause) {
@@ -202,7 +112,7 @@ bool is_refused_everywhere(const Case& t, const Finding& cause) {
 
 bool diagnose_error(Case& t) {
   const Finding* const cause = t.best_cause();
-  if (!cause || t.is_explained_from_outside(*cause) || t.is_explained_by_others(*cause)) return false;
+  if (!cause) return false;
   t.name(*cause, t.refined(*cause));
   if (const Finding* hardware = t.hardware_behind(*cause)) t.add_evidence(*hardware);
   add_details(t, *cause);
@@ -218,8 +128,8 @@ bool diagnose_error(Case& t) {
   if (cause->is(Sign::CollectiveMismatch))  // PyTorch: "Rank 0 is running collective: X, but Rank 1 is running ..."
     if (const std::size_t at = cause->text.find("Rank "); at != npos)
       t.explain("It says: " + cause->text.substr(at, 600));
-  if (t.result.cause == Cause::MoeOom && t.findings.num_experts)
-    t.fix(expert_sizing_text(*t.findings.num_experts, t.findings.expert_parallel));
+  if (const std::int64_t experts = t.findings.fact("experts"); t.result.cause == Cause::MoeOom && experts > 0)
+    t.fix(expert_sizing_text(experts, std::max<std::int64_t>(t.findings.fact("expert-parallel"), 1)));
   if (rules().kinds[static_cast<std::size_t>(cause->sign)].is_quoted) t.explain("It is: " + cause->text);
   return true;
 }
@@ -244,7 +154,7 @@ Cause cause_in_reason(std::string_view reason) {
 
 bool diagnose_braid_report(Case& t) {
   if (!t.braid) return false;
-  const RootCauseLine& line = *t.braid;
+  const RootCauseLine line = *parse_root_cause(t.braid->text);
   const bool is_loss_of_peer = has(line.reason, "without finishing|no heartbeat|no sign of life");
   // A node that is gone, or Slurm's end of the job, explains a rank that is gone.
   const auto explains = [](const Finding& f) { return f.role() == Role::Outside && !f.is(Sign::StepCancelled); };
@@ -259,93 +169,10 @@ bool diagnose_braid_report(Case& t) {
   }
   t.blame(line.rank, line.host);
   if (!t.result.exit_code) t.result.exit_code = exit_code_in(line.reason);
-  t.conclude(cause, line);
+  t.conclude(cause, *t.braid);
   if (!line.operation.empty())  // a line about a host names none
     t.explain(fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
   return true;
-}
-
-// Names the silent rank; if all ranks complain, the rank that ended or complained first.
-void blame_silence(Case& t) {
-  const Silence silence = find_silent_rank(t.findings, t.complained);
-  t.result.first_rank = silence.rank;
-  if (silence.line) t.add_evidence(*silence.line);
-  if (!silence.how.empty()) t.explain("The first rank to fail is the one that became silent: " + silence.how + ".");
-  if (silence.rank) return;
-  // A rank that counts the processes of one node may be another rank of the run.
-  const bool is_known = t.culprit && (!t.culprit->local || t.complained.contains(t.culprit->ranks[0]));
-  if (is_known && t.culprit->root) t.result.first_rank = t.culprit_rank();
-  const Finding* const first = t.earliest([](const Finding& f) { return f.rank && is_time_out(f); });
-  if (!t.result.first_rank && first) t.result.first_rank = first->rank;
-}
-
-bool diagnose_mismatch(Case& t) {
-  const auto mismatch = find_mismatch(t.findings);
-  if (!mismatch) return false;
-  t.result.first_rank = mismatch->odd_rank;
-  for (const CollectiveWork* work : mismatch->works) t.add_evidence(*work);
-  t.conclude_at_end(Cause::CollectiveMismatch);
-  t.explain(mismatch->text);
-  return true;
-}
-
-// The ranks never met. After the start, a store that cannot be reached may have ended with its rank.
-bool diagnose_rendezvous(Case& t) {
-  const Finding* const failed = t.first(Sign::RendezvousFailed);
-  const Finding* const other = t.earliest([&](const Finding& f) {
-    return is_time_out(f) || (f.is(Sign::ConnectionLost) && failed && failed->place.progress > 0);
-  });
-  return failed && !(other && earlier(other->place, failed->place)) && t.name(*failed, Cause::Rendezvous);
-}
-
-bool diagnose_time_out(Case& t) {
-  const Finding *const first = t.first_time_out(), *const unique_id = t.first(Sign::UniqueIdTimeout);
-  // NCCL reports any failed system call so, also if a time-out ended its communicator.
-  const Finding* const network = t.earliest([&](const Finding& f) {
-    return f.is(Sign::NetworkTrouble) && !(first && has(f.text, "unhandled system error|ncclSystemError"));
-  });
-  if (!first && !network) return false;
-  const auto& artifacts = t.findings.saved_artifacts;
-  const bool saving =
-      artifacts || t.earliest([&](const Finding& f) { return is_time_out(f) && t.came_while_saving(f); });
-  const bool hung_while_saving = first && saving && !(network && earlier(network->place, first->place));
-  const Finding* const telling = network && !hung_while_saving ? network : unique_id ? unique_id : first;
-  const Cause cause = hung_while_saving ? Cause::ArtifactSaveHang : network ? Cause::Network : cause_of(telling->sign);
-  t.conclude(cause, *telling);
-  if (hung_while_saving && artifacts) t.add_evidence(*artifacts);
-  // Rank 0 saves artifacts, and a task that a launcher saw end waited for it. All ranks may save checkpoints.
-  const bool rank0_saves = hung_while_saving && (unique_id || !t.culprit || (artifacts && !t.complained.contains(0)));
-  if (cause == Cause::Rank0BarrierTimeout || rank0_saves) {
-    t.result.first_rank = 0;
-    const bool works = telling->raised("waits-for-first-process");  // slow, and not what failed
-    if (works && t.culprit && t.culprit->root) t.result.first_rank = t.culprit->ranks[0];
-  } else if (cause == Cause::Network) {
-    t.blame(telling->rank, telling->host);
-    const bool is_there = t.culprit && !telling->host.empty() && t.culprit->host == telling->host;
-    if (!telling->rank && t.culprit && (t.culprit->root || is_there)) t.result.first_rank = t.culprit_rank();
-    const Finding* const complaint =
-        t.earliest([](const Finding& f) { return f.rank && f.is(Sign::NetworkTrouble, Sign::ConnectionLost); });
-    if (!t.result.first_rank && complaint) t.result.first_rank = complaint->rank;
-  } else {
-    blame_silence(t);
-  }
-  return true;
-}
-
-bool diagnose_stall(Case& t) {
-  if (t.findings.named_absent.empty()) return false;
-  t.conclude(Cause::NcclTimeout, t.findings.named_absent.front());
-  blame_silence(t);
-  return true;
-}
-
-bool diagnose_lost_peer(Case& t) {
-  const Finding* const lost = t.first(Sign::ConnectionLost);
-  if (!lost) return false;
-  t.add_evidence(*lost);
-  blame_silence(t);
-  return t.is_loss_of_worker(*lost) ? t.conclude(Cause::Unknown, *lost, "lost-worker")
-                                    : t.conclude(Cause::Network, *lost, "lost-peer");
 }
 
 // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
@@ -363,6 +190,14 @@ const Finding* earliest_end(const Case& t) {
   return t.first(Sign::TimeLimit, Sign::Preempted, Sign::JobCancelled);
 }
 
+// The ranks of a job may report lost peers up to a minute before Slurm logs that the job's time is over.
+bool is_limit_logged_late(const Case& t, const Finding& end) {
+  constexpr double kLate = 60;  // seconds; a job that failed earlier waits longer for its end
+  const auto failure = t.first_failure();
+  return end.is(Sign::TimeLimit) && failure && failure->time && end.place.time &&
+         seconds_between(*failure->time, *end.place.time) < kLate;
+}
+
 bool diagnose_outside_end(Case& t) {
   const Finding* end = earliest_end(t);
   const Finding* const hang = t.first_time_out();
@@ -370,7 +205,7 @@ bool diagnose_outside_end(Case& t) {
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
   // After a failure, users cancel the job, or it waits until its time is over.
   const bool may_follow = end && end->is(Sign::JobCancelled, Sign::TimeLimit);
-  if (may_follow && t.failed_before(end->place) && !t.is_limit_logged_late(*end)) return false;
+  if (may_follow && t.failed_before(end->place) && !is_limit_logged_late(t, *end)) return false;
   const bool has_codes = t.findings.any_exit([](const WorkerExit& e) { return e.code != 0 && !e.signal(); });
   if (!end && !hang)  // srun cancels the rest of a step after some of its tasks ended with a code of their own
     end = t.earliest([&](const Finding& f) {
@@ -379,13 +214,10 @@ bool diagnose_outside_end(Case& t) {
   if (!end) return false;
   t.name(*end, cause_of(end->sign));
   if (!is_sudden) t.blame(rank_told_by(end->sign, end->text));  // nothing failed, nowhere
-  if (!end->is(Sign::CgroupOom) || t.result.first_rank) return true;
   // slurmstepd knows the step, srun the task.
+  if (!end->is(Sign::CgroupOom) || t.result.first_rank) return true;
   const Finding* const missed = t.earliest([](const Finding& f) { return f.rank && f.is(Sign::NodeFailure); });
-  if (t.culprit)
-    t.result.first_rank = t.rank_of(*t.culprit);
-  else if (missed)
-    t.result.first_rank = missed->rank;
+  if (t.culprit || missed) t.result.first_rank = t.culprit ? t.rank_of(*t.culprit) : missed->rank;
   return true;
 }
 
@@ -401,9 +233,10 @@ const WorkerExit* find_bad_exit(const Case& t) {
 // A run that completed may still report connections that its end closed.
 bool diagnose_success(Case& t) {
   const auto& files = t.findings.files;
-  const auto file = std::find_if(files.rbegin(), files.rend(), [](const FileTrace& f) { return f.good_end > 0; });
+  const auto file =
+      std::find_if(files.rbegin(), files.rend(), [](const FileTrace& f) { return f.good_end.place.line > 0; });
   if (file == files.rend() || t.result.exit_code.value_or(0) != 0 || find_bad_exit(t)) return false;
-  t.add_evidence(Quote{{.file = static_cast<int>(&*file - files.data()), .line = file->good_end}, file->end_text});
+  t.add_evidence(file->good_end);
   return conclude_success(t);
 }
 
@@ -421,7 +254,8 @@ bool diagnose_kill(Case& t) {
     return false;
   // A rank that reported an exception may crash while it exits.
   if (t.earliest([&](const Finding& f) { return f.is_wait() && f.traceback && exit->is_of(f.rank); })) return false;
-  t.blame(*exit);
+  t.blame(exit->ranks.empty() ? std::nullopt : t.rank_of(*exit), exit->host);
+  t.note_exit(*exit);
   const Finding* const crash = t.first(Sign::NativeCrash);
   if (exit->ranks.empty() && crash) t.result.first_rank = crash->rank;
   t.conclude(cause_of_signal(signal), *exit);
@@ -446,9 +280,7 @@ bool diagnose_crash(Case& t) {
 bool diagnose_remark(Case& t) {
   for (const Finding& remark : t.findings.remarks) {
     if (says(remark.text, "goes-on-without") || t.findings.survived(remark.place)) continue;
-    auto sign = sign_of_words(remark.text);
-    if (!sign && has(remark.text, "Error('|Error(\"")) sign = Sign::PythonError;  // as repr() has it
-    if (sign) return t.name(remark, cause_of(*sign));
+    if (const auto sign = sign_of_words(remark.text)) return t.name(remark, cause_of(*sign));
   }
   return false;
 }
@@ -476,7 +308,7 @@ bool explain_exit_code(Case& t, int code) {
 bool diagnose_process_end(Case& t) {
   const WorkerExit* const exit = t.culprit ? t.culprit : find_bad_exit(t);
   if (!exit) return false;
-  if (t.culprit) t.blame(*exit);
+  if (t.culprit) t.blame(t.rank_of(*exit), exit->host);
   t.note_exit(*exit);
   // The exit codes of shells and `timeout` have a meaning of their own.
   const bool is_not_started = (exit->code == 126 || exit->code == 127) && exit->place.progress == 0;
@@ -547,7 +379,7 @@ void close_failure(Case& t) {
   const Findings& findings = t.findings;
   std::optional<int>& first_rank = t.result.first_rank;
   std::string& first_host = t.result.first_host;
-  const bool of_whole_job = !text_of(t.result.cause).of.empty();
+  const bool of_whole_job = !text_of(t.result.cause).get("of").empty();
   if (t.braid) t.add_evidence(*t.braid);
   if (t.culprit) t.add_evidence(*t.culprit);
   for (const Sign sign :
@@ -562,23 +394,56 @@ void close_failure(Case& t) {
   const auto only = findings.ranks.begin();
   const bool is_of_one = findings.ranks.size() == 1 && only->first > 0 && only->second.lines > 1;
   if (!first_rank && is_of_one && (!of_whole_job || t.result.cause == Cause::Network)) first_rank = only->first;
-  if (first_rank && first_host.empty()) {
-    if (const auto host = findings.hosts.find(*first_rank); host != findings.hosts.end())
-      first_host = host->second;
-    else if (t.culprit && t.culprit->ranks[0] == *first_rank)
-      first_host = t.culprit->host;
-  }
+  if (first_rank && first_host.empty() && findings.hosts.contains(*first_rank))
+    first_host = findings.hosts.at(*first_rank);
   // "srun: error: n3: tasks 9-10: Exited with exit code 1"
   const WorkerExit* const shared = findings.find_exit([&](const WorkerExit& e) {
     return first_rank && std::ranges::find(e.ranks, *first_rank) != e.ranks.end() && e.failed() && !e.local;
   });
-  if (shared && first_host.empty() && !has(shared->host, "[")) first_host = shared->host;
-  if (shared) t.note_exit(*shared);
-  if (t.culprit) t.note_exit(*t.culprit);
+  for (const WorkerExit* exit : {shared, t.culprit})
+    if (exit) t.note_exit(*exit);
   t.result.cascade = cascade_text(findings, first_rank);
 }
 
 }  // namespace
+
+bool Case::conclude_at_end(Cause cause, std::string_view variant) {
+  if (result.evidence.empty()) add_last_line();
+  result.cause = cause;
+  const CauseText& text = variant.empty() ? text_of(cause) : text_named(variant);
+  explain(fmt::format(fmt::runtime(text.get("meaning")), result.first_rank.value_or(0)));
+  if (!text.get("fix").empty() && !variant.empty()) fix(fix_in(text, "fix"));
+  return true;
+}
+
+bool Case::name(const Finding& finding, Cause cause) {
+  blame(finding.rank, finding.host);
+  if (!finding.rank && finding.role() != Role::Outside) result.first_rank = culprit_rank();
+  const CauseText& text = text_of(cause);
+  const bool is_in_step = finding.traceback && !finding.raised("saving");
+  if (!text.get("saving").empty() && !is_in_step && came_while_saving(finding)) fix(fix_in(text, "saving"));
+  return conclude(cause, finding, finding.is(Sign::WrongArguments) ? "arguments" : "");
+}
+
+void Case::add_evidence(const Quote& line) {
+  constexpr std::size_t kMostEvidence = 8;
+  const std::string& file = findings.file_of(line.place).name;
+  const bool there = std::ranges::any_of(
+      result.evidence, [&](const Evidence& e) { return e.file == file && e.line == line.place.line; });
+  if (!there && result.evidence.size() < kMostEvidence)
+    result.evidence.push_back({file, line.place.line, line.shown, line.focus});
+}
+
+void Case::add_last_line() {
+  const auto file = std::find_if(findings.files.rbegin(), findings.files.rend(), [](auto& f) { return f.last; });
+  if (file != findings.files.rend()) add_evidence(*file->last);
+}
+
+std::string Case::fix_in(const CauseText& text, std::string_view key) const {
+  std::string fix = text.get(key);
+  for (const std::string& launcher : findings.launchers) add_sentence(fix, text.get(launcher));
+  return fix;
+}
 
 Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code) {
   Case t(findings, exit_code);
@@ -586,7 +451,7 @@ Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code) {
   if (t.result.failed) close_failure(t);
   const CauseText& text = text_of(t.result.cause);
   if (t.result.fix.empty() || t.result.cause == Cause::MoeOom) {
-    const std::string more = std::exchange(t.result.fix, fix_for(text, text.fix, findings));
+    const std::string more = std::exchange(t.result.fix, t.fix_in(text, "fix"));
     t.fix(more);
   }
   return std::move(t.result);

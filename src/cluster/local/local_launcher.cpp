@@ -1,22 +1,17 @@
 #include "cluster/local/local_launcher.h"
-
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
+#include <unistd.h>
 #include "base/files.h"
 #include "base/process.h"
-#include "base/socket.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cluster/local/rank_process.h"
 #include "comm/cpu_share.h"
 #include "comm/failure_board.h"
-#include "comm/store.h"
 #include "comm/world_spec.h"
 
 namespace braid {
@@ -24,6 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr const char* kLoopback = "127.0.0.1";
 
 constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves
 constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
@@ -35,13 +32,13 @@ struct Order {
   Clock::time_point at;
 };
 
-StoreServer serve_store(int port) {
+Fd listen_for_store_at(int port) {
   try {
-    return StoreServer("127.0.0.1", port);
+    return listen_for_store(kLoopback, port);
   } catch (const ConfigError&) {
     if (port == 0) throw;
     fmt::print(stderr, "braid: port {} is in use, using another one\n", port);
-    return StoreServer("127.0.0.1", 0);
+    return listen_for_store(kLoopback, 0);
   }
 }
 
@@ -55,9 +52,9 @@ class LocalRun {
   explicit LocalRun(const LaunchOptions& options)
       : options_(options),
         spared_(children_of_this_process()),
-        store_(serve_store(options.port)),
+        store_socket_(listen_for_store_at(options.port)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        board_({.bind_host = "127.0.0.1",
+        board_({.bind_host = kLoopback,
                 .server = {-1, host_name(), ""},
                 .world_size = options.ranks,
                 .rank_coordinates = options.rank_coordinates,
@@ -96,20 +93,24 @@ class LocalRun {
   void start_ranks() {
     const std::vector<CpuShare> shares(static_cast<std::size_t>(options_.ranks), cpu_share_of_this_process());
     const std::string threads = std::to_string(threads_of_ranks(shares).at(0));
+    const Endpoint store = {kLoopback, local_port(store_socket_)};
+    if (options_.serve_store) store_ = options_.serve_store(std::move(store_socket_));
     for (int rank = 0; rank < options_.ranks; ++rank) {
       WorldSpec spec;
       spec.rank = spec.local_rank = rank;
       spec.size = spec.local_size = options_.ranks;
-      spec.store = {"127.0.0.1", store_.port()};
-      spec.store_is_served = true;
-      spec.board = Endpoint{"127.0.0.1", board_.port()};
+      spec.store = store;
+      spec.store_is_served = store_ != nullptr;
+      const Fd inherited = rank == 0 ? std::move(store_socket_) : Fd();
+      if (inherited) spec.store_socket = inherited.get();
+      spec.board = Endpoint{kLoopback, board_.port()};
       spec.board_nonce = nonce_;
       auto env = local_rank_env(spec);
       env.insert(options_.env.begin(), options_.env.end());
       // Ranks of Braid would choose the same number; other programs need the variable.
       if (process_env()("OMP_NUM_THREADS").value_or("").empty()) env.emplace("OMP_NUM_THREADS", threads);
       const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
-      processes_.push_back(spawn_rank(options_.command, env, held, &end_order_));
+      processes_.push_back(spawn_rank(options_.command, env, held, &end_order_, inherited));
     }
   }
 
@@ -276,7 +277,8 @@ class LocalRun {
   const std::vector<pid_t> spared_;
   const std::string nonce_ = make_nonce();
   SignalQueue signals_;
-  StoreServer store_;
+  Fd store_socket_;  // until the store is served
+  std::shared_ptr<void> store_;
   Fd wake_;
   FailureBoard board_;
   // No bar when our stdout is a pipe: its reader (e.g. tee) often prints to the same terminal.
@@ -304,7 +306,7 @@ HostCapacity host_capacity() {
   HostCapacity room;
   room.cores = threads_of_ranks({cpu_share_of_this_process()}).at(0);
   room.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  for (const std::filesystem::path& folder : cgroup_folders("memory"))
+  for (const fs::path& folder : cgroup_folders("memory"))
     for (const char* file : {"memory.max", "memory.limit_in_bytes"})  // the first may contain "max"
       if (const auto limit = parse_int64(first_line(folder / file)))
         room.memory_bytes = std::min(room.memory_bytes, *limit);
@@ -330,9 +332,6 @@ std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, con
            "host " + host_name(), "use more hosts, GPUs, or a smaller model; or start anyway with --oversubscribe"}};
 }
 
-void refuse_oversubscription(int ranks) {
-  if (std::vector<Problem> problems = oversubscription_problems(ranks, host_capacity()); !problems.empty())
-    throw ConfigError(std::move(problems));
-}
+void refuse_oversubscription(int ranks) { throw_if_any(oversubscription_problems(ranks, host_capacity())); }
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/socket.h"
 #include "comm/control_line.h"
 
 namespace braid {
@@ -22,6 +23,9 @@ struct LaunchOptions {
   int port = 0;                                 // for the store; if 0 or in use, the system chooses one
   std::map<std::string, std::string> env{};     // additional variables for the ranks
   std::vector<std::string> rank_coordinates{};  // module and coordinates of each rank, for failure reports
+  // Serves the store on this socket while the result exists. Empty: rank 0, a program of Braid's, gets the socket and
+  // serves the store, so that the launcher needs no libtorch.
+  std::function<std::shared_ptr<void>(Fd listener)> serve_store{};
 
   // Set by programs that create a StopRequest (train/stop_request.h): SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the ranks
   // to end cleanly within this time. Signals that arrive before the StopRequest exists are delivered to it later. A

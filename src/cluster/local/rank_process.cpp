@@ -1,20 +1,15 @@
 #include "cluster/local/rank_process.h"
-
 #include <fcntl.h>
 #include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <ostream>
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-
-#include <ostream>
-
+#include <unistd.h>
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"
@@ -43,15 +38,14 @@ constexpr std::size_t kLongestLine = 1 << 16;
 constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  auto result = vector_of<char*>(strings, [](const std::string& s) { return const_cast<char*>(s.c_str()); });
   result.push_back(nullptr);
   return result;
 }
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, int go_pipe,
-                         pid_t parent, const sigset_t& held) {
+                         pid_t parent, const sigset_t& held, int inherited) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // the parent died before the line above
@@ -62,6 +56,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
+  if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
   execvpe(argv[0], argv, env);
   const int error = errno;
   [[maybe_unused]] const ssize_t ignored = write(error_pipe, &error, sizeof error);
@@ -163,8 +158,6 @@ OutputWriter::OutputWriter(int bar_fd, std::chrono::milliseconds patience)
     : patience_(patience), queue_(std::make_shared<Queue>(bar_fd)) {
   std::thread([queue = queue_] { queue->drain(); }).detach();
 }
-
-OutputWriter::~OutputWriter() { finish(); }
 
 bool OutputWriter::finish() {
   std::unique_lock lock(queue_->mutex);
@@ -286,7 +279,7 @@ void RankOutput::append_to_log(const std::string& line) {
 }
 
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
-                       const std::vector<int>& held, EndOrder* ends) {
+                       const std::vector<int>& held, EndOrder* ends, const Fd& inherited) {
   sigset_t held_set;
   sigemptyset(&held_set);
   for (int signal : held) sigaddset(&held_set, signal);
@@ -302,7 +295,7 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
   if (pid < 0) throw_errno("cannot start a process");
   if (pid == 0)
     become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), go.read.get(), parent,
-           held_set);
+           held_set, inherited.get());
 
   setpgid(pid, pid);  // in both parent and child, to avoid a race
   if (ends) ends->add(pid);
@@ -388,8 +381,6 @@ SignalQueue::SignalQueue() {
   pthread_sigmask(SIG_BLOCK, &set, &before_);
   fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
-
-SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 void SignalQueue::stop_this_process() const {
   sigset_t stop;

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <signal.h>
-
 #include <sys/types.h>
-
 #include "base/socket.h"
 #include "comm/control_line.h"
 
@@ -32,9 +30,10 @@ class EndOrder {
 };
 
 // `env` is added to this process's. The child dies with its parent thread. Signals in `held` are blocked until the
-// program unblocks them. `ends` knows the process before it runs. ConfigError if the program cannot be run.
+// program unblocks them. `ends` knows the process before it runs. `inherited` stays open in the program. ConfigError if
+// the program cannot be run.
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
-                       const std::vector<int>& held = {}, EndOrder* ends = nullptr);
+                       const std::vector<int>& held = {}, EndOrder* ends = nullptr, const Fd& inherited = Fd());
 
 // "exited with code 3", "killed by SIGKILL (Killed)"
 std::string describe_status(int status);
@@ -49,9 +48,8 @@ void kill_descendants(const std::vector<pid_t>& spared);
 class SignalQueue {
  public:
   SignalQueue();
-  ~SignalQueue();
+  ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalQueue(const SignalQueue&) = delete;
-  SignalQueue& operator=(const SignalQueue&) = delete;
 
   int fd() const { return fd_.get(); }
   int next() const;  // 0: none
@@ -71,7 +69,7 @@ class OutputWriter {
  public:
   // The bar is drawn only if `bar_fd` is a terminal. `patience` limits how long finish() waits.
   explicit OutputWriter(int bar_fd, std::chrono::milliseconds patience = std::chrono::seconds(3));
-  ~OutputWriter();  // see finish()
+  ~OutputWriter() { finish(); }
 
   void write(int fd, const std::string& text);  // whole lines
   void show(const RunProgress& progress);

@@ -1,18 +1,14 @@
 #include "cluster/megatron/commands.h"
-
-#include <unistd.h>
-
 #include <sys/stat.h>
-
+#include <unistd.h>
 #include "base/config.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Character classes of bash.
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
@@ -355,6 +351,15 @@ call=$(command -p mktemp "$BRAID_CALLS/$(command -p date +%s%N).XXXXXX") || exit
 { printf '%s\0' $(($# + 1)) "${0##*/}" "$@" "$PWD" && command -p env -0; } >"$call"
 )";
 
+constexpr const char* kFirstInPath = R"(set -T
+trap 'case $BASH_COMMAND in
+  PATH=*[[:space:]]*|*env\ *PATH=*)
+    echo "PATH is set for one command, so that command would be executed: $BASH_COMMAND" >&2
+    exit 3 ;;
+esac
+case ${PATH-} in "$BRAID_STAND_INS":*) ;; *) PATH=$BRAID_STAND_INS:${PATH-} ;; esac' DEBUG
+)";
+
 class TemporaryFolder {
  public:
   TemporaryFolder() : path_((fs::temp_directory_path() / "braid-script.XXXXXX").string()) {
@@ -365,7 +370,6 @@ class TemporaryFolder {
     fs::remove_all(path_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   fs::path operator/(const char* name) const { return fs::path(path_) / name; }
 
@@ -373,14 +377,16 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Scripts put folders in front of PATH (conda, venv): functions are found before these. Bash reads the file at the
-// start of every script, also of those that the script calls.
+// Scripts put folders in front of PATH (conda, venv): functions are found before these, and for programs like nohup,
+// which search PATH themselves, the folder of the stand-ins comes first again before every command. Bash reads the file
+// at the start of every script, also of those that the script calls.
 void write_stand_ins(const TemporaryFolder& folder) {
   for (const char* name : {"bin", "calls"}) fs::create_directory(folder / name);
   const fs::path program = folder / "stand-in";
   std::ofstream(program) << kStandIn;
   ::chmod(program.c_str(), 0700);
   std::ofstream functions(folder / "functions");
+  functions << kFirstInPath;
   for (const std::string& name : split(kStandIns, ' ')) {
     const fs::path file = folder / "bin" / name;
     fs::create_symlink(program, file);
@@ -390,13 +396,14 @@ void write_stand_ins(const TemporaryFolder& folder) {
 }
 
 std::map<std::string, std::string> environment_of(const std::vector<std::string>& settings, const std::string& stubs) {
-  static const std::set<std::string> kOurs = {"BASH_ENV", "BRAID_CALLS", "SHLVL", "PWD", "OLDPWD", "_"};
+  static const std::set<std::string> kOurs = {"BASH_ENV", "BRAID_CALLS", "BRAID_STAND_INS", "SHLVL", "PWD", "OLDPWD",
+                                              "_"};
   std::map<std::string, std::string> changed;
   for (const std::string& setting : settings) {
     const std::string name = setting.substr(0, setting.find('='));
     if (!is_identifier(name) || kOurs.count(name)) continue;
     std::string value = setting.substr(std::min(name.size() + 1, setting.size()));
-    if (const std::size_t at = value.find(stubs + ":"); name == "PATH" && at != value.npos)
+    for (std::size_t at; name == "PATH" && (at = value.find(stubs + ":")) != value.npos;)
       value.erase(at, stubs.size() + 1);
     const char* before = std::getenv(name.c_str());
     if (!before || value != before) changed[name] = value;
@@ -441,9 +448,7 @@ std::string shell_quoted(std::string_view word) {
 }
 
 std::string joined_quoted(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_quoted(word);
-  return text;
+  return joined(vector_of<std::string>(words, shell_quoted), " ");
 }
 
 ShellCommands simple_commands(std::string_view text) { return ShellLexer(text).commands(); }
@@ -485,7 +490,9 @@ std::string read_shell_file(const std::string& path, const char* flag) {
   try {
     text = read_config(path);
   } catch (const ConfigError& e) {
-    refuse(e.problems().front().what, "give a file with shell text, or - for standard input");
+    refuse(e.problems().front().what, flag == std::string_view(kRunScript)
+                                          ? "give a file"
+                                          : "give a file with shell text, or - for standard input");
   }
   if (text.starts_with("\xEF\xBB\xBF"))
     refuse(fmt::format("'{}' begins with a byte order mark, which bash treats as part of a word", path),
@@ -496,27 +503,28 @@ std::string read_shell_file(const std::string& path, const char* flag) {
 }
 
 ScriptRun run_script(const std::string& script, std::chrono::seconds limit) {
-  std::error_code ignored;
   std::vector<std::string> words = {script};  // and its arguments; a path with blanks need not be quoted
-  if (!fs::is_regular_file(script, ignored)) words = plain_words(script, kRunScript);
+  if (!is_file(script)) words = plain_words(script, kRunScript);
   if (words.empty()) throw ConfigError({"there is no script", kRunScript, "give its path"});
+  if (words[0] == "-") throw ConfigError({"a script cannot be read from standard input", kRunScript, "give a file"});
   ScriptRun run{.path = words[0], .text = read_shell_file(words[0], kRunScript), .calls = {}};
-  const TemporaryFolder folder;
-  write_stand_ins(folder);
+  constexpr std::chrono::seconds kGrace(5);  // for what it leaves in the background, which may still call them
+  std::optional<TemporaryFolder> folder(std::in_place);
+  write_stand_ins(*folder);
   const char* path = std::getenv("PATH");
-  std::vector<std::string> command = {
-      "timeout",
-      "--kill-after=1",
-      std::to_string(limit.count()),
-      "env",
-      fmt::format("PATH={}:{}", (folder / "bin").string(), path ? path : "/usr/bin:/bin"),
-      "BASH_ENV=" + (folder / "functions").string(),
-      "BRAID_CALLS=" + (folder / "calls").string(),
-      "bash"};
+  const std::string stand_ins = (*folder / "bin").string(), functions = (*folder / "functions").string();
+  std::vector<std::string> command = {"env",
+                                      fmt::format("PATH={}:{}", stand_ins, path ? path : "/usr/bin:/bin"),
+                                      "BASH_ENV=" + functions,
+                                      "BRAID_CALLS=" + (*folder / "calls").string(),
+                                      "BRAID_STAND_INS=" + stand_ins,
+                                      "bash"};
   command.insert(command.end(), words.begin(), words.end());
-  const auto ended = output_of(command, limit + std::chrono::seconds(5));
-  constexpr int kTimedOut = 124, kKilled = 137;
-  if (!ended || ended->exit_code == kTimedOut || ended->exit_code == kKilled)
+  const auto [ended, stopped_by] = output_of_tree(command, limit, kGrace);
+  run.calls = read_calls(*folder);
+  folder.reset();
+  if (stopped_by) ::raise(stopped_by);
+  if (!ended)
     throw ConfigError({fmt::format("'{}' did not end within {}", run.path, counted(limit.count(), "second")),
                        kRunScript, "leave out what it waits for, or give the command that it starts"});
   std::vector<std::string> output = split(ended->err.empty() ? ended->out : ended->err, '\n');
@@ -528,7 +536,6 @@ ScriptRun run_script(const std::string& script, std::chrono::seconds limit) {
                        fmt::format("set the variables that it needs, give its arguments (--run-script '{} ARGUMENT'), "
                                    "or give the command that it starts",
                                    run.path)});
-  run.calls = read_calls(folder);
   if (run.calls.empty())
     throw ConfigError({fmt::format("'{}' called neither python nor torchrun, srun or sbatch", run.path), kRunScript,
                        "a program that is called by its path is executed, not recorded: call it by its name, or give "
@@ -539,8 +546,7 @@ ScriptRun run_script(const std::string& script, std::chrono::seconds limit) {
 std::string started_command(const ScriptRun& run) {
   std::vector<RecordedCall> calls;  // of torchrun if there are any, without repetitions
   const auto add = [&](const RecordedCall& call) {
-    const auto is_same = [&](const RecordedCall& other) { return other.words == call.words; };
-    if (std::ranges::none_of(calls, is_same)) calls.push_back(call);
+    if (std::ranges::find(calls, call.words, &RecordedCall::words) == calls.end()) calls.push_back(call);
   };
   for (const RecordedCall& call : run.calls)
     if (calls_torchrun(joined_quoted(call.words))) add(call);

@@ -1,7 +1,4 @@
 #include "cluster/megatron/megatron_flags.h"
-
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/terminal.h"

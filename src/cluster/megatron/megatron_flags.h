@@ -34,7 +34,8 @@ struct MegatronFlag {
   double factor = 1;  // converts a number to another unit; 0: the value depends on other flags
 };
 
-const std::vector<MegatronFlag>& megatron_flags();  // by name; megatron_table.cpp
+const std::vector<MegatronFlag>& megatron_flags();                   // by name
+std::vector<MegatronFlag> parse_flag_table(std::string_view table);  // in the format of megatron_table.cpp
 
 // The flag of this name, without leading dashes; underscores count as dashes. Null if the table does not have it.
 const MegatronFlag* find_megatron_flag(std::string_view name);

@@ -395,7 +395,7 @@ void add_row(std::string row, FlagVerdict verdict, std::vector<MegatronFlag>& fl
   shared.why = cut_at(row, ": ");
   shared.key = cut_at(row, " -> ");
   shared.value = cut_at(shared.key, "=");
-  if (shared.value.starts_with('N')) {
+  if (shared.value == "N" || shared.value.starts_with("N*")) {
     shared.factor = shared.value == "N" ? 0 : parse_double(shared.value.substr(2)).value();
     shared.value.clear();
   }
@@ -417,31 +417,33 @@ void add_row(std::string row, FlagVerdict verdict, std::vector<MegatronFlag>& fl
 
 }  // namespace
 
-const std::vector<MegatronFlag>& megatron_flags() {
-  static const std::vector<MegatronFlag> all = [] {
-    std::vector<MegatronFlag> flags;
-    FlagVerdict verdict{};
-    std::string row;
-    const auto end_row = [&] {
-      if (!row.empty()) add_row(std::move(row), verdict, flags);
-      row.clear();
-    };
-    for (const std::string& line : split(kTable, '\n')) {
-      if (line.starts_with("  ")) {
-        row += line.substr(1);
-        continue;
-      }
-      end_row();
-      row = line;
-      for (const auto& [title, its_verdict] : kSections)
-        if (line == title) verdict = its_verdict, row.clear();
+std::vector<MegatronFlag> parse_flag_table(std::string_view table) {
+  std::vector<MegatronFlag> flags;
+  FlagVerdict verdict{};
+  std::string row;
+  const auto end_row = [&] {
+    if (!row.empty()) add_row(std::move(row), verdict, flags);
+    row.clear();
+  };
+  for (const std::string& line : split(table, '\n')) {
+    if (line.starts_with("  ")) {
+      row += line.substr(1);
+      continue;
     }
     end_row();
-    std::ranges::sort(flags, {}, &MegatronFlag::name);
-    for (std::size_t i = 1; i < flags.size(); ++i)
-      BRAID_CHECK(flags[i - 1].name != flags[i].name, "--{} is in the table twice", flags[i].name);
-    return flags;
-  }();
+    row = line;
+    for (const auto& [title, its_verdict] : kSections)
+      if (line == title) verdict = its_verdict, row.clear();
+  }
+  end_row();
+  std::ranges::sort(flags, {}, &MegatronFlag::name);
+  for (std::size_t i = 1; i < flags.size(); ++i)
+    BRAID_CHECK(flags[i - 1].name != flags[i].name, "--{} is in the table twice", flags[i].name);
+  return flags;
+}
+
+const std::vector<MegatronFlag>& megatron_flags() {
+  static const std::vector<MegatronFlag> all = parse_flag_table(kTable);
   return all;
 }
 

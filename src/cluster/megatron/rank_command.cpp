@@ -1,6 +1,7 @@
 // The command of each rank, or of each node's torchrun, from a command for one node.
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"
 
@@ -534,9 +535,7 @@ bool calls_torchrun(std::string_view text) {
 }
 
 std::string command_text(const std::vector<std::string>& words) {
-  std::error_code ignored;
-  const bool is_text = words.size() == 1 && words[0].find_first_of(" \t\n") != std::string::npos &&
-                       !std::filesystem::exists(words[0], ignored);
+  const bool is_text = words.size() == 1 && words[0].find_first_of(" \t\n") != std::string::npos && !is_there(words[0]);
   if (is_text) return words[0];
   std::string text;
   std::size_t i = 0;

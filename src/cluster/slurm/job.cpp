@@ -1,11 +1,7 @@
 #include "cluster/slurm/job.h"
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
-
 #include <sys/vfs.h>
-
+#include <unistd.h>
 #include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
@@ -13,8 +9,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string in_words(const Allocation& allocation) {
   return fmt::format("{} of {} {} {}", counted(allocation.nodes, "node"), counted(allocation.gpus_per_node, "GPU"),
@@ -68,8 +62,7 @@ std::vector<std::string> nodes_that_fit(const TopologyConfig& topology, const Wo
     if (below >= lowest) nodes.insert(below);
     if (above <= highest) nodes.insert(above);
   }
-  std::vector<std::string> texts;
-  for (const int n : nodes) texts.push_back(with(n));
+  auto texts = vector_of<std::string>(nodes, with);
   if (own || ranks > 1024) return texts;
   std::int64_t per_node = 1;  // the largest number of ranks, at most its GPUs, that fills every node
   for (const std::int64_t divisor : divisors(ranks))
@@ -134,8 +127,8 @@ bool is_node_local(const fs::path& path) {
   return info.f_type == kTmpfs || info.f_type == kRamfs || static_cast<long>(info.f_type) == kOverlay;
 }
 
-std::vector<std::vector<std::string>> rows_of(const std::string& text) {
-  std::vector<std::vector<std::string>> rows;
+Rows rows_of(const std::string& text) {
+  Rows rows;
   for (const std::string& line : split(text, '\n'))
     if (!line.empty()) rows.push_back(split(line, '|'));
   return rows;
@@ -309,14 +302,12 @@ void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& 
 }
 
 bool can_be_seen(const std::string& path) {
-  std::error_code ignored;
   const fs::path whole(path);
   if (!whole.has_relative_path()) return true;  // the root itself
-  return fs::exists(whole.root_path() / *whole.relative_path().begin(), ignored);
+  return is_there(whole.root_path() / *whole.relative_path().begin());
 }
 
 void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight) {
-  std::error_code ignored;
   for (const PathUse& use : uses) {
     if (use.path.empty()) continue;
     const fs::path path = fs::absolute(use.path).lexically_normal();
@@ -324,7 +315,7 @@ void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation,
       if (!can_be_seen(path))
         preflight.warnings.push_back(
             {fmt::format("'{}' cannot be checked from here", use.path), use.what, "make sure that the nodes have it"});
-      else if (!fs::exists(path, ignored))
+      else if (!is_there(path))
         preflight.problems.push_back(
             {fmt::format("'{}' does not exist", use.path), use.what,
              fmt::format("the nearest existing folder is {}", nearest_existing(path).string())});
@@ -336,7 +327,7 @@ void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation,
                        use.path),
            use.what, "use a folder on the shared file system"});
     const fs::path folder = nearest_existing(path);
-    const bool is_writable = fs::is_directory(folder, ignored) && access(folder.c_str(), W_OK | X_OK) == 0;
+    const bool is_writable = is_folder(folder) && access(folder.c_str(), W_OK | X_OK) == 0;
     if (use.kind == PathUse::Written && can_be_seen(path) && !is_writable)
       preflight.problems.push_back({fmt::format("'{}' cannot be written to", use.path), use.what,
                                     fmt::format("check the permissions of {}", folder.string())});
@@ -404,12 +395,6 @@ std::optional<JobRecord> ask_slurm(const std::string& id) {
   if (answer->err.find("Invalid job id") != std::string::npos) return JobRecord{.id = id};
   return std::nullopt;
 }
-
-bool is_waiting(const JobRecord& job) {
-  return job.state == "PENDING" || job.state == "CONFIGURING" || job.state == "REQUEUED" || job.state == "SUSPENDED";
-}
-
-bool is_running(const JobRecord& job) { return job.state == "RUNNING" || job.state == "COMPLETING"; }
 
 JobRecord parse_job(const std::string& text) {
   // Most lines are "Key=value Key=value"; a path has its own line and may contain blanks.

@@ -90,8 +90,10 @@ struct JobRecord {
   std::string log{};
 };
 
-bool is_waiting(const JobRecord& job);
-bool is_running(const JobRecord& job);
+inline bool is_waiting(const JobRecord& job) {
+  return job.state == "PENDING" || job.state == "CONFIGURING" || job.state == "REQUEUED" || job.state == "SUSPENDED";
+}
+inline bool is_running(const JobRecord& job) { return job.state == "RUNNING" || job.state == "COMPLETING"; }
 
 // What `scontrol show job` prints.
 JobRecord parse_job(const std::string& text);

@@ -1,5 +1,4 @@
 #include <unistd.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"
@@ -316,10 +315,6 @@ void refuse_secrets(std::string_view text) {
     throw ConfigError({fmt::format("the command contains {}", *secret), "the command",
                        "export it in your shell, give --secret NAME, and write \"$NAME\" in its place, in shell text: "
                        "--command-file, or one word in single quotes"});
-}
-
-bool is_image_file(const std::string& container) {
-  return container.ends_with(".sqsh") || container.starts_with("/") || container.starts_with(".");
 }
 
 SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder) {

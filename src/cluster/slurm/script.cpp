@@ -1,8 +1,6 @@
 #include "cluster/slurm/script.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"
 #include "plan/cluster_config.h"
@@ -10,7 +8,6 @@
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
 
 void append(Texts& all, const Texts& more) { all.insert(all.end(), more.begin(), more.end()); }
@@ -44,8 +41,7 @@ void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string
       const std::string name = word.value.value_or(""), program = base_name(word);
       const fs::path file = fs::path(options.workdir) / name;
       std::string script;
-      if (!name.empty() && !name.ends_with(".py") && fs::is_regular_file(file, ignored) &&
-          fs::file_size(file, ignored) <= kLongestScript) {
+      if (!name.empty() && !name.ends_with(".py") && is_file(file) && fs::file_size(file, ignored) <= kLongestScript) {
         std::ifstream stream(file);
         script.assign(std::istreambuf_iterator<char>(stream), {});
       }
@@ -72,9 +68,7 @@ std::string sbatch_quoted(const std::string& value) {
 }
 
 std::string lines_of(const Texts& texts, const std::string& before) {
-  std::string lines;
-  for (const std::string& text : texts) lines += before + text + "\n";
-  return lines;
+  return joined(vector_of<std::string>(texts, [&](const std::string& text) { return before + text + "\n"; }), "");
 }
 
 std::string comment(const std::string& text, const std::string& indent = "# ") {
@@ -433,8 +427,7 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
   append(job.exports, {"NVTE_ALLOW_NONDETERMINISTIC_ALGO=1", "PYTHONUNBUFFERED=1"});
   // Megatron-LM's scripts import the copy of Megatron-LM that projects keep in 3rdparty/.
   const fs::path megatron = fs::path(options.workdir) / "3rdparty" / "Megatron-LM";
-  std::error_code ignored;
-  if (fs::path(command.script).filename().string().starts_with("pretrain_") && fs::is_directory(megatron, ignored))
+  if (fs::path(command.script).filename().string().starts_with("pretrain_") && is_folder(megatron))
     job.prelude =
         fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
   if (command.has_pipe) job.prelude += kPipesFail;
@@ -444,8 +437,6 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
                                     fmt::join(command.left_out, ", ")));
   return job;
 }
-
-std::string log_stem(const SlurmOptions& options) { return options.log_dir + "/" + options.job_name + "_"; }
 
 std::string rank_environment(int ranks_per_node) {
   return fmt::format(

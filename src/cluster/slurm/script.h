@@ -42,7 +42,9 @@ struct SlurmOptions {
 std::vector<Problem> validate(const SlurmOptions& options);
 
 // Whether a container is a file rather than a name in a registry.
-bool is_image_file(const std::string& container);
+inline bool is_image_file(const std::string& container) {
+  return container.ends_with(".sqsh") || container.starts_with("/") || container.starts_with(".");
+}
 
 // Makes workdir absolute relative to the current folder; then, relative to workdir, the log, cache and stage folders,
 // the sources of mounts, and a container that is a file: srun takes `image.sqsh` for a name in a registry.
@@ -90,7 +92,7 @@ std::string slurm_script(const SlurmOptions& options, const SlurmJob& job);
 inline constexpr std::string_view kSlurmScriptMark = "# A Slurm script made by `braid launch slurm`.";
 
 // <log-dir>/<job name>_: the job's number and .log follow, or .jsonl for its metrics.
-std::string log_stem(const SlurmOptions& options);
+inline std::string log_stem(const SlurmOptions& options) { return options.log_dir + "/" + options.job_name + "_"; }
 
 struct CacheVariable {
   std::string_view name, folder;  // the folder is inside --cache-dir

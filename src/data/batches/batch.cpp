@@ -1,10 +1,8 @@
 #include "data/batches/batch.h"
-
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/ranges.h>
-
 #include "base/strings.h"
 #include "data/batches/sample_sizes.h"
 #include "data/samples/lane_set.h"
@@ -174,7 +172,7 @@ void add_pack(const Pack& pack, std::int64_t begin, const LaneSetOptions& option
     const std::vector<int>& targets = sample.tokens.targets;
     std::copy(sample.tokens.ids.begin(), sample.tokens.ids.end(), ids + at);
     for (std::size_t i = 0; i + 1 < targets.size(); ++i)
-      if (targets[i + 1] != kIgnoredTarget) labels[at + static_cast<std::int64_t>(i)] = targets[i + 1];
+      if (targets[i + 1] != kIgnoredLabel) labels[at + static_cast<std::int64_t>(i)] = targets[i + 1];
     at += std::ssize(targets);
     sequence_of.insert(sequence_of.end(), sample.tokens.media.size(), std::ssize(batch.offsets) - 1);
     batch.offsets.push_back(at);

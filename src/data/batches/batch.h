@@ -9,7 +9,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "plan/pipeline.h"
 
 namespace braid {

@@ -1,12 +1,9 @@
 #include "data/batches/mock_data.h"
-
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
-
 #include "base/strings.h"
 #include "ops/cross_entropy.h"
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
 #include "data/batches/batch.h"
 #include "data/batches/sample_sizes.h"
 #include "data/samples/token_sequence.h"

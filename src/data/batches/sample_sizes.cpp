@@ -1,7 +1,4 @@
 #include "data/batches/sample_sizes.h"
-
-#include <fmt/format.h>
-
 #include "base/strings.h"
 #include "data/samples/lane_set.h"
 #include "paper/stage.h"
@@ -13,14 +10,14 @@ namespace {
 SampleSizes::Piece piece_of(const TokenSequence& tokens) {
   SampleSizes::Piece piece = {.tokens = std::ssize(tokens.ids)};
   for (std::int64_t i = 0; i + 1 < std::ssize(tokens.targets); ++i) {
-    if (tokens.targets[i + 1] == kIgnoredTarget) continue;
+    if (tokens.targets[i + 1] == kIgnoredLabel) continue;
     if (piece.labels++ == 0) piece.first_label = i;
     piece.end_label = i + 1;
   }
   return piece;
 }
 
-void validate_media(const MockMediaConfig& media, const std::string& where, std::vector<Problem>& problems) {
+void validate_media(const MockMediaConfig& media, const std::string& where, Problems& problems) {
   Checks checks(where);
   if (!(media.share >= 0 && media.share <= 1))
     checks.add("share", fmt::format("share={} must be between 0 and 1", media.share), "use share=0 to 1");
@@ -37,9 +34,8 @@ void validate_media(const MockMediaConfig& media, const std::string& where, std:
 }
 
 // Media that never fit would silently turn the run into text only.
-std::vector<Problem> room_problems(const MockDataConfig& config, const Provider& provider, int length,
-                                   const std::string& where) {
-  std::vector<Problem> problems;
+Problems room_problems(const MockDataConfig& config, const Provider& provider, int length, const std::string& where) {
+  Problems problems;
   for (const EncoderConfig& encoder : provider.encoders) {
     if (!validate_encoder(provider, encoder, {}, where).empty()) continue;  // its items have no sizes
     const MockMediaConfig& media = mock_of(config, encoder.name);
@@ -59,8 +55,6 @@ std::vector<Problem> room_problems(const MockDataConfig& config, const Provider&
 constexpr double kForward = 2, kTrained = 6;
 
 using Costs = std::vector<std::vector<double>>;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::vector<double> sums_of(const Costs& costs) {
   std::vector<double> sums(costs.at(0).size());
@@ -296,10 +290,6 @@ SampleSizes MockSizes::of(std::int64_t sample) const {
   return sizes;
 }
 
-int piece_length(const MockDataConfig& config, const Provider& provider) {
-  return config.sequence_length.value_or(provider.sequence_length) / config.packed;
-}
-
 const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder) {
   static const MockMediaConfig kDefaults;
   const auto found = std::ranges::find(config.media, encoder, &MockMediaConfig::name);
@@ -323,8 +313,8 @@ void describe(Fields& f, MockDataConfig& c) {
   f.named("media", c.media);
 }
 
-std::vector<Problem> validate(const MockDataConfig& config, const Provider& provider, const LayoutSizes& language,
-                              const std::string& where) {
+Problems validate(const MockDataConfig& config, const Provider& provider, const LayoutSizes& language,
+                  const std::string& where) {
   Checks checks(where);
   const int length = config.sequence_length.value_or(provider.sequence_length);
   checks.size("sequence_length", length);
@@ -360,9 +350,8 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
   checks.size("alphabet", std::min(config.alphabet, 1));
   if (!(config.noise >= 0 && config.noise <= 1))
     checks.add("noise", fmt::format("noise={} must be between 0 and 1", config.noise), "use noise=0 to 1");
-  std::vector<Problem> problems = checks.take();
-  std::vector<std::string> names;
-  for (const EncoderConfig& encoder : provider.encoders) names.push_back(encoder.name);
+  Problems problems = checks.take();
+  const auto names = vector_of<std::string>(provider.encoders, &EncoderConfig::name);
   for (const MockMediaConfig& media : config.media) {
     const std::string here = fmt::format("{}.media.{}", where, media.name);
     if (!contains(names, media.name))

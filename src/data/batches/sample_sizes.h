@@ -35,7 +35,9 @@ struct MockDataConfig {
 inline constexpr int kRoomForText = 2;  // tokens that every sample has, so that there is something to learn
 
 // Tokens of a sub-sequence.
-int piece_length(const MockDataConfig& config, const Provider& provider);
+inline int piece_length(const MockDataConfig& config, const Provider& provider) {
+  return config.sequence_length.value_or(provider.sequence_length) / config.packed;
+}
 const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder);
 
 void describe(Fields& fields, MockMediaConfig& config);
@@ -61,13 +63,8 @@ struct SampleSizes {
   std::vector<Piece> pieces{};   // padding is one, too
   std::vector<Extents> media{};  // by encoder
 
-  std::int64_t tokens() const { return sum_of(&Piece::tokens); }
-  std::int64_t labels() const { return sum_of(&Piece::labels); }
-  std::int64_t sum_of(std::int64_t Piece::*field) const {
-    std::int64_t sum = 0;
-    for (const Piece& piece : pieces) sum += piece.*field;
-    return sum;
-  }
+  std::int64_t tokens() const { return sum_of<std::int64_t>(pieces, &Piece::tokens); }
+  std::int64_t labels() const { return sum_of<std::int64_t>(pieces, &Piece::labels); }
   double squares() const {  // sum of the squares of the sub-sequences' lengths
     double sum = 0;
     for (const Piece& piece : pieces) sum += static_cast<double>(piece.tokens) * static_cast<double>(piece.tokens);

@@ -1,11 +1,8 @@
 #include "data/draw/data_set.h"
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include <numbers>
-
 #include "base/error.h"
+#include "base/files.h"
 #include "base/philox.h"
 #include "base/strings.h"
 #include "data/image/decode.h"
@@ -223,7 +220,6 @@ std::vector<std::string> drawing_words() {
   return words;
 }
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostSamples = 100'000'000;
@@ -357,7 +353,7 @@ Font usual_font() {
   for (const char* path :
        {"/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
         "/usr/share/fonts/truetype/liberation/LiberationSans-Bold.ttf"}) {
-    if (!std::filesystem::exists(path)) continue;
+    if (!fs::exists(path)) continue;
     FT_Library library = nullptr;
     FT_Face face = nullptr;
     if (FT_Init_FreeType(&library) != 0 || FT_New_Face(library, path, 0, &face) != 0)
@@ -379,12 +375,12 @@ Font usual_font() { return nullptr; }
 Drawn draw_data_set(const DrawRequest& request) {
   std::error_code ignored;
   const std::string mark = request.folder + "/" + kUnfinishedMark;
-  if (fs::exists(request.folder, ignored) && !fs::is_directory(request.folder, ignored))
+  if (is_there(request.folder) && !is_folder(request.folder))
     throw ConfigError({fmt::format("'{}' is a file", request.folder), "command line", "give a new folder"});
-  if (fs::exists(request.folder, ignored) && !fs::is_empty(request.folder, ignored))
-    throw ConfigError({fmt::format("'{}' {}", request.folder,
-                                   fs::exists(mark, ignored) ? "has a drawing that was interrupted" : "is not empty"),
-                       "command line", "remove the folder, or give a new one"});
+  if (is_there(request.folder) && !fs::is_empty(request.folder, ignored))
+    throw ConfigError(
+        {fmt::format("'{}' {}", request.folder, is_there(mark) ? "has a drawing that was interrupted" : "is not empty"),
+         "command line", "remove the folder, or give a new one"});
   for (const auto& [option, samples] :
        {std::pair("--samples", request.train), {"--val", request.val}, {"--per-shard", request.per_shard}})
     if (samples < 1 || samples > kMostSamples)

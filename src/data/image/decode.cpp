@@ -6,7 +6,6 @@
 // EXIF is a TIFF file: byte order, offset of a directory, 12 bytes per entry.
 // Pixels are decoded by libjpeg, libpng and libwebp. Without one of them, its images are refused.
 #include "data/image/decode.h"
-
 #include <csetjmp>
 #include <new>
 

@@ -1,11 +1,8 @@
 // The inner loops of resizing are written with the compilers' vector types. The compiler makes a version of them for
 // each of the listed instruction sets, and the fastest that the processor has is chosen when the program starts.
 #include "data/image/image.h"
-
-#include <sys/mman.h>
-
 #include <new>
-
+#include <sys/mman.h>
 #include "base/error.h"
 
 #ifdef __x86_64__

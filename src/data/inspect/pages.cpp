@@ -1,6 +1,4 @@
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
@@ -98,7 +96,7 @@ std::string tokens_html(const SurveySources& sources, const TokenSequence& token
       i += static_cast<std::size_t>(std::max<std::int64_t>(input.embeddings, 1));
       continue;
     }
-    out += token_html(sources.sequences->tokenizer(), tokens.ids[i], i > 0 && tokens.targets[i] != kIgnoredTarget);
+    out += token_html(sources.sequences->tokenizer(), tokens.ids[i], i > 0 && tokens.targets[i] != kIgnoredLabel);
     ++i;
   }
   if (end < tokens.ids.size())
@@ -216,7 +214,7 @@ void add_answers(const LaneSet& set, const ReadSample& sample, std::span<const i
   std::size_t turn = 0;
   for (std::size_t i = 1; i < targets.size();) {
     std::vector<int> right, chosen;
-    for (; i < targets.size() && targets[i] != kIgnoredTarget; ++i) {
+    for (; i < targets.size() && targets[i] != kIgnoredLabel; ++i) {
       right.push_back(targets[i]);
       chosen.push_back(choices[i - 1]);
     }
@@ -348,7 +346,7 @@ std::vector<ModelAnswer> spread(const std::vector<ModelAnswer>& answers, std::si
 }
 
 std::string answers_text(const std::vector<ModelAnswer>& shown, const std::vector<ModelAnswer>& all) {
-  std::vector<std::vector<std::string>> rows;
+  Rows rows;
   for (const ModelAnswer& answer : shown)
     rows.push_back({cell(answer.key), cell(answer.question), cell(answer.right), cell(answer.chosen),
                     answer.is_right ? "right" : "wrong"});

@@ -1,8 +1,5 @@
 #include "data/inspect/reports.h"
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 #include "base/utf8.h"
 
@@ -30,12 +27,6 @@ Json json_of(const Survey::Counts& counts) {
   Json object = Json::object();
   for (const auto& [name, count] : counts) object[with_valid_utf8(name)] = count;
   return object;
-}
-
-Json json_of(const Distribution& values) {
-  Json pairs = Json::array();
-  for (const auto& [value, count] : values.counts()) pairs.push_back({value, count});
-  return pairs;
 }
 
 Json summary_json(const Distribution& values) {
@@ -102,7 +93,7 @@ double SurveyReport::packing_density() const { return share(survey.packed_tokens
 
 std::string show_survey(const SurveyReport& report) {
   const Survey& survey = report.survey;
-  std::vector<std::vector<std::string>> sets, rows;
+  Rows sets, rows;
   for (const DataSetCount& set : report.data_sets)
     sets.push_back(row(visible_text(set.path), set.split, set.shards, set.samples));
   std::string text = format_table({"data set", "split", "shards", "samples"}, sets);
@@ -172,8 +163,8 @@ Json stats_json(const SurveyReport& report) {
   for (const auto& [size, count] : report.survey.picture_sizes) sizes.push_back({size.first, size.second, count});
   return {{"samples", report.survey.samples},
           {"sequence_length", report.sequence_length},
-          {"lengths", json_of(report.survey.lengths)},
-          {"embeddings", json_of(report.survey.embeddings)},
+          {"lengths", report.survey.lengths.counts()},
+          {"embeddings", report.survey.embeddings.counts()},
           {"picture_sizes", std::move(sizes)}};
 }
 
@@ -210,7 +201,7 @@ Json pack_json(const Pack& pack, std::int64_t sequence_length) {
 }
 
 std::string show_packs(const std::vector<PackSize>& packs, std::int64_t sequence_length) {
-  std::vector<std::vector<std::string>> rows;
+  Rows rows;
   PackSize all;
   for (const PackSize& pack : packs) {
     rows.push_back(row(rows.size(), pack.samples, pack.tokens, percent(pack.tokens, sequence_length), pack.labels,

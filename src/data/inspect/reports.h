@@ -4,7 +4,6 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-
 #include "base/worker_pool.h"
 #include "data/samples/lane_set.h"
 #include "pages/page.h"

@@ -1,6 +1,4 @@
 // What a data set contains, from a look at its samples; and how fast it can be read.
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "data/inspect/reports.h"
 #include "data/samples/lane_set.h"
@@ -238,8 +236,7 @@ std::int64_t Distribution::quantile(double share) const {
 }
 
 double Distribution::mean() const {
-  std::int64_t sum = 0;
-  for (const auto& [value, count] : counts_) sum += value * count;
+  const auto sum = sum_of<std::int64_t>(counts_, [](const auto& value) { return value.first * value.second; });
   return count_ == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count_);
 }
 

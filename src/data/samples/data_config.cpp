@@ -1,7 +1,4 @@
 #include "data/samples/data_config.h"
-
-#include <fmt/format.h>
-
 #include "base/strings.h"
 #include "data/text/chat.h"
 

@@ -1,7 +1,5 @@
 #include "data/samples/lane_set.h"
-
 #include <queue>
-
 #include "base/philox.h"
 #include "base/strings.h"
 #include "data/shards/energon_random.h"
@@ -87,11 +85,7 @@ class PackStream : public Stream<Pack> {
   // Reads one sample at a time if there is no buffer.
   void refill() {
     const auto wanted = static_cast<std::size_t>(std::max(set_.options.loader.packing_buffer.value_or(0), 1));
-    const auto held = [&] {
-      std::size_t samples = unpacked_.size();
-      for (const Pack& pack : packs_) samples += pack.size();
-      return samples;
-    };
+    const auto held = [&] { return unpacked_.size() + sum_of<std::size_t>(packs_, &Pack::size); };
     std::int64_t skipped = 0;
     for (std::size_t missing; !ended_ && (missing = wanted - std::min(wanted, held())) > 0;) {
       std::vector<SampleRef> refs;
@@ -159,8 +153,7 @@ class PackStream : public Stream<Pack> {
   }
 
   void serialize(StreamState& state, std::vector<ReadSample>& samples) {
-    std::vector<SampleRef> refs;
-    for (const ReadSample& sample : samples) refs.push_back(sample.ref);
+    auto refs = vector_of<SampleRef>(samples, &ReadSample::ref);
     state.list(refs, kMostHeld, [&](SampleRef& ref) { braid::serialize(state, ref, *set_.blend); });
     if (!state.reads()) return;
     samples = read_all(refs);
@@ -175,8 +168,7 @@ class PackStream : public Stream<Pack> {
   // Samples may have become longer, for example by another tokenizer.
   void check_capacity() const {
     for (const Pack& pack : packs_) {
-      std::int64_t tokens = 0;
-      for (const ReadSample& sample : pack) tokens += std::ssize(sample.tokens.ids);
+      const auto tokens = sum_of<std::int64_t>(pack, [](const auto& sample) { return std::ssize(sample.tokens.ids); });
       if (tokens > set_.sequences.capacity())
         throw ConfigError(
             {fmt::format("{} samples from '{}' on shared a sequence of {} tokens when the state was saved; "
@@ -218,8 +210,7 @@ LaneSet::LaneSet(LaneSetOptions given)
       sequences(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                 options.sequence_length, tokens_without_input(options)) {
   bad->set_inspect_flags(inspect_flags(options));
-  std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  throw_if_any(unreadable_leaves(*blend, options.data.fields));
 }
 
 OrderConfig order_of(const LaneSetOptions& options) {

@@ -1,8 +1,5 @@
 #include "data/samples/token_sequence.h"
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -41,18 +38,6 @@ std::vector<std::span<const MediaPlan>> by_picture(std::span<const MediaPlan> me
     groups.back() = {groups.back().data(), groups.back().size() + 1};
   }
   return groups;
-}
-
-std::int64_t patches_of(std::span<const MediaPlan> inputs) {
-  std::int64_t patches = 0;
-  for (const MediaPlan& input : inputs) patches += input.patches.cells();
-  return patches;
-}
-
-std::int64_t embeddings_of(std::span<const MediaPlan> inputs) {
-  std::int64_t embeddings = 0;
-  for (const MediaPlan& input : inputs) embeddings += input.embeddings;
-  return embeddings;
 }
 
 std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& pictures, std::int64_t room,
@@ -108,7 +93,7 @@ void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, cons
 
 std::int64_t TokenSequence::labels() const {
   if (targets.empty()) return 0;
-  return std::count_if(targets.begin() + 1, targets.end(), [](int target) { return target != kIgnoredTarget; });
+  return std::count_if(targets.begin() + 1, targets.end(), [](int target) { return target != kIgnoredLabel; });
 }
 
 SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
@@ -176,7 +161,7 @@ void SequenceMaker::check_format() {
 void SequenceMaker::check_ends(const ChatTokens& tokens) {
   const TokenizerSettings& settings = tokenizer_->settings();
   const bool stops = std::any_of(tokens.targets.begin(), tokens.targets.end(),
-                                 [&](int id) { return id != kIgnoredTarget && tokenizer_->is_stop(id); });
+                                 [&](int id) { return id != kIgnoredLabel && tokenizer_->is_stop(id); });
   if (stops || (!settings.eos && settings.stop_ids.empty())) return;
   std::vector<std::string> names;
   if (settings.eos) names.push_back(*settings.eos);
@@ -290,7 +275,7 @@ TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::v
     if (picture == plans.size()) throw DataError("its text has more than " + counted(std::ssize(plans), "picture"));
     for (MediaPlan& media : plans[picture++]) {
       sequence.ids.insert(sequence.ids.end(), static_cast<std::size_t>(media.embeddings), vision_->token_id);
-      sequence.targets.resize(sequence.ids.size(), kIgnoredTarget);
+      sequence.targets.resize(sequence.ids.size(), kIgnoredLabel);
       sequence.media.push_back(std::move(media));
     }
   }

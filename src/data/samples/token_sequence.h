@@ -68,8 +68,12 @@ struct MediaPlan {
   std::int64_t embeddings = 0;
 };
 
-std::int64_t patches_of(std::span<const MediaPlan> inputs);
-std::int64_t embeddings_of(std::span<const MediaPlan> inputs);
+inline std::int64_t patches_of(std::span<const MediaPlan> inputs) {
+  return sum_of<std::int64_t>(inputs, [](const MediaPlan& input) { return input.patches.cells(); });
+}
+inline std::int64_t embeddings_of(std::span<const MediaPlan> inputs) {
+  return sum_of<std::int64_t>(inputs, &MediaPlan::embeddings);
+}
 // The inputs in groups, of those that come from one picture.
 std::vector<std::span<const MediaPlan>> by_picture(std::span<const MediaPlan> inputs);
 
@@ -91,7 +95,7 @@ using SequenceSettings = std::vector<std::pair<std::string, std::string>>;
 
 struct TokenSequence {
   std::vector<int> ids{};          // a picture's token repeated for each of its embeddings
-  std::vector<int> targets{};      // the ids that are predicted; kIgnoredTarget elsewhere
+  std::vector<int> targets{};      // the ids that are predicted; kIgnoredLabel elsewhere
   std::vector<MediaPlan> media{};  // in the order of their tokens
 
   std::int64_t labels() const;  // how many tokens are predicted; the first one never is

@@ -1,16 +1,12 @@
 #include "data/shards/data_set.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-
+#include "base/files.h"
 #include "base/strings.h"
 #include "data/shards/document.h"
 #include "data/shards/energon_random.h"
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // numbers of samples stay exact in double
 constexpr int kMaxDepth = 16;                                // of metadatasets
@@ -36,11 +32,6 @@ std::map<std::string, std::int64_t> endings_in(const std::string& folder) {
   return endings;
 }
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 fs::path meta(const std::string& folder, const std::string& file) { return fs::path(folder) / kMetaFolder / file; }
 
 std::string info_path(const std::string& folder) {
@@ -59,8 +50,7 @@ std::string split_path(const std::string& folder, const std::optional<std::strin
 // The part of a file about a split, under its name.
 DocumentNode node_of_split(const DocumentNode& splits, const std::string& split) {
   if (auto node = splits.find(split)) return *std::move(node);
-  std::vector<std::string> names;
-  for (const auto& [name, node] : splits.entries()) names.push_back(name);
+  const auto names = vector_of<std::string>(splits.entries(), [](const auto& entry) { return entry.first; });
   splits.fail(
       fmt::format("there is no split {}", in_quotes(split)),
       fmt::format("choose one of: {} (--split, or the recipe's data.split or data.valid_split)", joined(names, ", ")));
@@ -265,8 +255,7 @@ Blend blended(const DocumentNode& list, BlendMode mode, const std::string& file,
   };
   const std::vector<DocumentNode> entries = list.items();
   if (entries.empty()) list.fail("the blend is empty", "list at least one data set");
-  double total = 0;
-  for (const DocumentNode& entry : entries) total += value_of(entry);
+  const auto total = sum_of<double>(entries, value_of);
   Blend result{.mode = mode};
   for (const DocumentNode& entry : entries) {
     Blend inner = open_reference(entry, file, context);
@@ -373,13 +362,12 @@ PathKind kind_of_path(const std::string& path) {
   if (path.find("://") != path.npos)
     throw ConfigError({fmt::format("remote data sets cannot be read: {}", in_quotes(path)), "",
                        "copy or mount it, and give the local path"});
-  std::error_code ignored;
   if (is_file(path) && path.ends_with(".jsonl")) return PathKind::Jsonl;
   if (is_file(path) && path.ends_with(".yaml")) return PathKind::Metadataset;
   if (!info_path(path).empty()) return PathKind::Folder;
-  if (!fs::exists(path, ignored)) throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path"});
+  if (!is_there(path)) throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path"});
   refuse_unfinished(path);
-  if (!fs::is_directory(path, ignored))
+  if (!is_folder(path))
     throw ConfigError({fmt::format("'{}' is not a data set", path), "",
                        "give a prepared folder, a .jsonl file or a metadataset's .yaml file"});
   // Compressed ones are refused by `braid data prepare`.

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "data/shards/shard.h"
 

@@ -1,8 +1,5 @@
 #include "data/shards/document.h"
-
-#include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
-
 #include "base/files.h"
 #include "base/strings.h"
 

@@ -1,5 +1,4 @@
 #include "data/shards/energon_random.h"
-
 #include "base/error.h"
 
 namespace braid {

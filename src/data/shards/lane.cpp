@@ -1,7 +1,4 @@
 #include "data/shards/lane.h"
-
-#include <fmt/format.h>
-
 #include "base/crc32c.h"
 #include "base/strings.h"
 #include "base/worker_pool.h"
@@ -137,9 +134,7 @@ std::string seal_state(LaneIdentity identity, const StreamState& state) {
   StreamState head;
   serialize(head, identity);
   const std::string bytes = std::string(kMagic) + head.bytes() + state.bytes();
-  std::string text;
-  for (const char byte : bytes + checksum_of(bytes)) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
+  return fmt::format("{:02x}", fmt::join(vector_of<unsigned char>(bytes + checksum_of(bytes), std::identity()), ""));
 }
 
 LaneIdentity stored_identity(std::string_view sealed) { return unsealed(sealed).first; }
@@ -239,8 +234,6 @@ std::string SampleReader::end_remark(const SampleRef& ref) {
 std::string SampleReader::contents_hash(const SampleRef& ref) {
   return with_retries(ref, [](const OpenShard& shard) { return shard.contents_hash(); });
 }
-
-std::string SampleReader::key(const SampleRef& ref) { return open(shard_of(ref))->key(ref.index); }
 
 std::string SampleReader::name_of(const SampleRef& ref) {
   try {

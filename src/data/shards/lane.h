@@ -13,7 +13,6 @@
 #include <compare>
 #include <concepts>
 #include <list>
-
 #include "base/error.h"
 #include "data/shards/data_set.h"
 #include "data/shards/shard.h"
@@ -226,7 +225,7 @@ class SampleReader {
   Sample read(const SampleRef& ref);  // without the parts that part_filter excludes
   // Reads the bytes of a part again.
   std::string read_bytes(const SampleRef& ref, std::uint64_t offset, std::size_t size);
-  std::string key(const SampleRef& ref);
+  std::string key(const SampleRef& ref) { return open(shard_of(ref))->key(ref.index); }
   std::string name_of(const SampleRef& ref);  // for messages: its key in quotes, or "number 5" if that cannot be read
   std::string end_remark(const SampleRef& ref);     // of its shard
   std::string contents_hash(const SampleRef& ref);  // of its shard

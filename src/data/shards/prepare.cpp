@@ -1,10 +1,6 @@
 #include "data/shards/prepare.h"
-
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <regex>
-
+#include <unistd.h>
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/utf8.h"
@@ -131,7 +127,6 @@ class KeyIndex {
         temporary_path_(path.parent_path() / fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid())),
         shards_(shards) {}
   KeyIndex(const KeyIndex&) = delete;
-  KeyIndex& operator=(const KeyIndex&) = delete;
   ~KeyIndex() {
     close();
     ::unlink(temporary_path_.c_str());
@@ -234,7 +229,6 @@ class NewIndexes {
  public:
   NewIndexes() = default;
   NewIndexes(const NewIndexes&) = delete;
-  NewIndexes& operator=(const NewIndexes&) = delete;
   ~NewIndexes() {
     std::error_code ignored;
     for (const std::string& path : paths_) fs::remove(waiting(path), ignored);
@@ -383,8 +377,7 @@ Names matching(const Names& shards, const std::string& split, const std::string&
 // ratios' own sum, and rounds up if it is that close below.
 std::vector<std::size_t> split_ends(const Ratios& ratios, std::size_t shards) {
   constexpr double kRounding = 1e-9;
-  double sum = 0;
-  for (const auto& [name, ratio] : ratios) sum += ratio;
+  const double sum = sum_of<double>(ratios, [](const auto& split) { return split.second; });
   if (sum <= 0)
     throw ConfigError({"the ratios of the splits add up to zero", "", "use train:0.9,val:0.1, for example"});
   std::vector<std::size_t> ends, rounded_ends;

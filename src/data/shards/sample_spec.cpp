@@ -1,6 +1,4 @@
 // What dataset.yaml says about the samples of a data set: which parts become which fields.
-#include <fmt/format.h>
-
 #include "base/strings.h"
 #include "data/shards/data_set.h"
 #include "data/shards/document.h"
@@ -81,11 +79,7 @@ const SampleType* find_sample_type(std::string_view name) {
   return found == sample_types().end() ? nullptr : &*found;
 }
 
-std::string sample_type_names() {
-  std::vector<std::string> names;
-  for (const SampleType& type : sample_types()) names.push_back(type.name);
-  return joined(names, ", ");
-}
+std::string sample_type_names() { return joined(vector_of<std::string>(sample_types(), &SampleType::name), ", "); }
 
 FieldSource parse_field_source(std::string_view text, const std::string& where) {
   FieldSource source;
@@ -108,9 +102,7 @@ FieldSource parse_field_source(std::string_view text, const std::string& where) 
 std::string mapping_text(const SampleSpec& spec) {
   std::vector<std::string> fields;
   for (const auto& [field, source] : spec.field_map) {
-    std::vector<std::string> texts;
-    for (const auto& path : source.alternatives) texts.push_back(path_text(path));
-    fields.push_back(fmt::format("{}: {}", field, joined(texts, ",")));
+    fields.push_back(fmt::format("{}: {}", field, joined(vector_of<std::string>(source.alternatives, path_text), ",")));
   }
   return fields.empty() ? spec.sample_type : fmt::format("{} ({})", spec.sample_type, joined(fields, ", "));
 }
@@ -136,8 +128,7 @@ FieldValue field_value(const Sample& sample, const FieldSource& source) {
 }
 
 std::string part_names(const Sample& sample) {
-  std::vector<std::string> names;
-  for (const SamplePart& part : sample.parts) names.push_back(in_quotes(part.name));
+  auto names = vector_of<std::string>(sample.parts, [](const SamplePart& part) { return in_quotes(part.name); });
   if (names.empty()) return "it has no parts";
   const bool has_dot = std::any_of(sample.parts.begin(), sample.parts.end(),
                                    [](const SamplePart& part) { return part.name.find('.') != part.name.npos; });

@@ -1,10 +1,7 @@
 #include "data/shards/shard.h"
-
 #include <fcntl.h>
-#include <unistd.h>
-
 #include <sys/stat.h>
-
+#include <unistd.h>
 #include "base/files.h"
 #include "base/strings.h"
 #include "data/shards/energon_random.h"
@@ -234,25 +231,23 @@ void add_tar_member(std::string& archive, std::string_view name, std::string_vie
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // A pipe could block open() or never end.
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) {
+  fd_ = Fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd_) {
     const int error = errno;
     const std::string what = fmt::format("cannot read '{}': {}", path_, std::strerror(error));
     if (is_lasting_error(error)) throw ReadError(what);
     throw SystemReadError(what);
   }
   struct stat info {};
-  if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd_);
+  if (::fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode))
     throw ReadError(fmt::format("cannot read '{}': not a regular file", path_));
-  }
   size_ = static_cast<std::uint64_t>(info.st_size);
 }
 
 std::string InputFile::read(std::uint64_t offset, std::size_t size) const {
   std::string bytes(size, '\0');
   for (std::size_t done = 0; done < size;) {
-    const ssize_t got = ::pread(fd_, bytes.data() + done, size - done, static_cast<off_t>(offset + done));
+    const ssize_t got = ::pread(fd_.get(), bytes.data() + done, size - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       throw SystemReadError(fmt::format("cannot read '{}' at byte {}: {}", path_, offset, std::strerror(errno)));

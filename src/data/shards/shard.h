@@ -8,9 +8,8 @@
 // offset; it never looks like the end of the archive.
 #pragma once
 
-#include <unistd.h>
-
-#include "base/error.h"
+#include "base/ranges.h"
+#include "base/socket.h"
 
 namespace braid {
 
@@ -88,9 +87,6 @@ struct SystemReadError : ReadError {
 class InputFile {
  public:
   explicit InputFile(std::string path);  // ReadError when it cannot be opened or is not a regular file
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile() { ::close(fd_); }
 
   // ReadError when it cannot be read or has become shorter. May be called from several threads at once.
   std::string read(std::uint64_t offset, std::size_t size) const;
@@ -99,7 +95,7 @@ class InputFile {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  Fd fd_;
   std::uint64_t size_ = 0;
 };
 
@@ -180,9 +176,7 @@ struct Sample {
   // The later of two parts with the same name replaces the first in its place, as in Energon's dict.
   void add(SamplePart part);
   std::size_t stored_bytes() const {
-    std::size_t bytes = 0;
-    for (const SamplePart& part : parts) bytes += part.bytes.size();
-    return bytes;
+    return sum_of<std::size_t>(parts, [](const SamplePart& part) { return part.bytes.size(); });
   }
 };
 

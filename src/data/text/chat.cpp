@@ -1,9 +1,6 @@
 #include "data/text/chat.h"
-
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 #include "base/utf8.h"
 
@@ -165,11 +162,7 @@ std::vector<ChatTurn> without(std::vector<ChatTurn> turns, const std::string& ke
 
 }  // namespace
 
-std::vector<std::string> chat_format_names() {
-  std::vector<std::string> names;
-  for (const ChatFormat& format : formats()) names.push_back(format.name);
-  return names;
-}
+std::vector<std::string> chat_format_names() { return vector_of<std::string>(formats(), &ChatFormat::name); }
 
 const ChatFormat& chat_format(const std::string& name) {
   if (const auto found = std::ranges::find(formats(), name, &ChatFormat::name); found != formats().end()) return *found;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-
+#include "base/ignored_label.h"
 #include "data/text/tokenizer.h"
 
 namespace braid {
@@ -55,7 +55,6 @@ class ChatTemplate {
   std::function<TemplateText(const nlohmann::ordered_json& variables, std::int64_t& steps)> render_;
 };
 
-inline constexpr int kIgnoredTarget = -100;
 inline constexpr const char* kImageToken = "<image>";
 
 // JSON that only a chat template can write. Shared, because masking copies turns; null: nothing.
@@ -76,7 +75,7 @@ bool is_empty_value(const nlohmann::ordered_json& value);  // null, false, "", [
 
 struct ChatTokens {
   std::vector<int> tokens;
-  std::vector<int> targets;  // the tokens to learn, kIgnoredTarget elsewhere
+  std::vector<int> targets;  // the tokens to learn, kIgnoredLabel elsewhere
 };
 
 // What stands around the text of a turn. "{role}" and "{Role}" stand for the role, "{eos}" for the EOS token.

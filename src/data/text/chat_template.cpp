@@ -1,6 +1,5 @@
 // The words of a chat template, and rendering it with variables.
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
@@ -190,11 +189,8 @@ TemplateValue from_json(const nlohmann::ordered_json& json, TemplateState& state
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<std::int64_t>();
   if (json.is_number()) return json.get<double>();
-  if (json.is_array()) {
-    TemplateList items;
-    for (const auto& item : json) items.push_back(from_json(item, state, source));
-    return state.keep(std::move(items));
-  }
+  if (json.is_array())
+    return state.keep(vector_of<TemplateValue>(json, [&](auto& item) { return from_json(item, state, source); }));
   if (json.is_object()) {
     TemplateMap map;
     for (const auto& [key, value] : json.items()) map.items.emplace_back(key, from_json(value, state, source));

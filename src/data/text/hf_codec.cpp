@@ -1,8 +1,6 @@
 // A tokenizer.json: its model, its added tokens, and all its parts put together.
 #include <nlohmann/json.hpp>
-
 #include <queue>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"
@@ -40,10 +38,7 @@ class Vocabulary {
   }
   Vocabulary(const Vocabulary&) = delete;
 
-  std::optional<int> find(std::string_view token) const {
-    const auto found = ids_.find(token);
-    return found == ids_.end() ? std::nullopt : std::optional(found->second);
-  }
+  std::optional<int> find(std::string_view token) const { return value_in(ids_, token); }
   bool has(int id) const { return id >= 0 && id < end_id() && is_used_[id]; }
   const std::string& token(int id) const { return tokens_[id]; }
   int end_id() const { return static_cast<int>(tokens_.size()); }  // one more than the largest id
@@ -119,10 +114,7 @@ class Bpe {
   static std::uint64_t pair_key(int left, int right) {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
   }
-  Merge merge_of(int left, int right) const {
-    const auto found = merges_.find(pair_key(left, right));
-    return found == merges_.end() ? Merge() : found->second;
-  }
+  Merge merge_of(int left, int right) const { return value_in(merges_, pair_key(left, right)).value_or(Merge()); }
 
   void read_merges(const JsonPlace& place) {
     if (!place.value().is_array()) place.expected("a list");

@@ -6,7 +6,6 @@
 #endif
 
 #include <new>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -1,6 +1,4 @@
 // What chat templates may do with values: items, attributes, filters, tests, methods and functions.
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/text/template_interpreter.h"
@@ -48,9 +46,7 @@ std::int64_t character_count(std::string_view text) {
 }
 
 TemplateList list_of(const TemplateText& text, const std::vector<std::string_view>& parts) {
-  TemplateList list;
-  for (const std::string_view part : parts) list.emplace_back(text.part(part));
-  return list;
+  return vector_of<TemplateValue>(parts, [&](std::string_view part) { return text.part(part); });
 }
 
 // Joins characters into a text, which has no origins.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <concepts>
-
 #include "data/text/chat.h"
 
 namespace braid {

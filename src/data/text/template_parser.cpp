@@ -361,9 +361,7 @@ class Parser {
 
   Expression list_of(const std::vector<Expression>& parts) {
     return part([parts](State& s, Scope& scope) {
-      TemplateList items;
-      for (const Expression& each : parts) items.push_back(each(s, scope));
-      return s.keep(std::move(items));
+      return s.keep(vector_of<TemplateValue>(parts, [&](const Expression& each) { return each(s, scope); }));
     });
   }
 

@@ -1,6 +1,5 @@
 // Which tokens of a conversation are learned: those of its answers.
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/text/chat.h"
@@ -424,7 +423,7 @@ ChatTokens targets_of(const std::string& text, const std::vector<AnswerSpan>& sp
     const std::vector<int> after = tokenizer.encode(std::string_view(text).substr(std::min(byte, text.size())));
     return tokens.rend() - std::mismatch(tokens.rbegin(), tokens.rend(), after.rbegin(), after.rend()).first;
   };
-  ChatTokens result = {.tokens = tokens, .targets = std::vector<int>(tokens.size(), kIgnoredTarget)};
+  ChatTokens result = {.tokens = tokens, .targets = std::vector<int>(tokens.size(), kIgnoredLabel)};
   for (const AnswerSpan& span : spans) {
     const std::ptrdiff_t first = ended(span.begin), last = std::max(begun(span.said), ended(span.end));
     if (begun(span.before) > first || ended(span.after) < last)

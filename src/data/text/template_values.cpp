@@ -1,7 +1,5 @@
 // The values and operators of chat templates, Python's ways to put values into a text, and its methods of texts.
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

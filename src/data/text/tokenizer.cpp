@@ -4,9 +4,7 @@
 #include <sentencepiece_processor.h>
 #endif
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/crc32c.h"
 #include "base/files.h"
 #include "base/strings.h"
@@ -15,8 +13,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int kDeepest = 64;
 constexpr std::size_t kShown = 80;

@@ -1,6 +1,4 @@
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/utf8.h"

@@ -144,10 +144,7 @@ std::uint32_t lower_case(std::uint32_t code) {
   return code <= run.last && (code - run.first) % run.step == 0 ? run.to + code - run.first : code;
 }
 
-std::uint32_t fold_case(std::uint32_t code) {
-  const auto found = tables().folded.find(code);
-  return found == tables().folded.end() ? code : found->second;
-}
+std::uint32_t fold_case(std::uint32_t code) { return value_in(tables().folded, code).value_or(code); }
 
 CodeSet with_other_case(const CodeSet& set) {
   std::vector<std::uint32_t> same;

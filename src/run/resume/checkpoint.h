@@ -4,8 +4,7 @@
 #include "ckpt/save_job.h"
 #include "ckpt/save_lock.h"
 #include "run/resume/checkpoint_config.h"
-#include "run/resume/common_state.h"
-#include "run/resume/stored_sets.h"
+#include "run/resume/stored_state.h"
 #include "train/training.h"
 
 namespace braid {
@@ -54,7 +53,7 @@ class CheckpointSaver {
   // Reports a save that has completed.
   void check();
   // Collective: waits until the last save is on disk.
-  void finish();
+  void finish() { wait_for_all("is being written"); }
 
  private:
   std::vector<KeyedTensor> own_tensors() const;

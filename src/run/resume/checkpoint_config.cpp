@@ -1,7 +1,5 @@
 #include "run/resume/checkpoint_config.h"
-
-#include <fmt/format.h>
-
+#include "base/files.h"
 #include "ckpt/checkpoint_folder.h"
 
 namespace braid {
@@ -56,8 +54,6 @@ std::vector<Problem> validate(const CheckpointConfig& c) {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 fs::path folder_of(const std::string& path) {
   const fs::path full = fs::weakly_canonical(fs::absolute(path));
   return full.has_filename() ? full : full.parent_path();
@@ -76,8 +72,7 @@ bool is_same_folder(const std::string& a, const std::string& b) { return folder_
 bool resumes_in_place(const CheckpointConfig& config) { return !config.finetune && loads_in_place(config); }
 
 void check_save_folder(const CheckpointConfig& config) {
-  std::error_code ignored;
-  if (!config.save.empty() && fs::exists(fs::path(config.save) / ".metadata", ignored))
+  if (!config.save.empty() && is_there(fs::path(config.save) / ".metadata"))
     throw ConfigError(
         {fmt::format("'{}' is itself a checkpoint", config.save), kSaveKey,
          fmt::format("save to its parent folder: --save {}", folder_of(config.save).parent_path().string())});

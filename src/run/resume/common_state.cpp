@@ -1,9 +1,6 @@
-#include "run/resume/common_state.h"
-
-#include <fmt/format.h>
-
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "run/resume/stored_state.h"
 
 namespace braid {
 namespace {
@@ -37,8 +34,6 @@ std::string text_of(const StateValue& value) {
 
 PickleValue to_pickle(const CommonState& state) {
   const RunPosition& position = state.position;
-  std::vector<PickleValue> data_positions;
-  for (const std::string& of_lane : state.data_positions) data_positions.push_back(pickle(of_lane));
   std::vector<std::pair<std::string, PickleValue>> scheduler;
   for (const auto& [key, value] : state_dict(state.schedule))
     scheduler.emplace_back(key, std::visit([](const auto& v) { return pickle(v); }, value));
@@ -47,7 +42,7 @@ PickleValue to_pickle(const CommonState& state) {
                              {"consumed_train_samples", pickle(position.consumed_samples)},
                              {"world_size", pickle(state.world_size)},
                              {"recipe", pickle(state.recipe)},
-                             {"data_positions", pickle_list(std::move(data_positions))}})},
+                             {"data_positions", pickle_list(vector_of<PickleValue>(state.data_positions, pickle))}})},
        {"checkpoint_version", pickle(3.0)},
        {"iteration", pickle(position.iteration)},
        {"opt_param_scheduler", pickle_dict(std::move(scheduler))},
@@ -125,10 +120,6 @@ PickleValue rng_state(std::int64_t seed) { return pickle_list({pickle_dict({{"se
 
 std::optional<std::int64_t> seed_of(const PickleValue& rng_state) { return integer_of_first(rng_state, "seed"); }
 
-std::string object_key(const std::string& key, const std::vector<int>& coordinates, const std::vector<int>& grid) {
-  return fmt::format("{}/shard_{}_{}", key, fmt::join(coordinates, "."), fmt::join(grid, "."));
-}
-
 StoredRun read_run(const DistCheckpoint& checkpoint) {
   const std::string& folder = checkpoint.folder();
   StoredRun stored = parse_common(checkpoint.common(), fmt::format("{}/{}", folder, kCommonFile));
@@ -143,10 +134,6 @@ PickleValue find_object(DistCheckpoint& checkpoint, const std::string& begin) {
   const auto& objects = checkpoint.metadata().objects;
   const auto found = objects.lower_bound(begin);
   return found != objects.end() && found->first.starts_with(begin) ? checkpoint.read_object(found->first) : nullptr;
-}
-
-std::optional<std::int64_t> stored_seed(DistCheckpoint& checkpoint, const StoredSet& any_set) {
-  return seed_of(find_object(checkpoint, any_set.branch + "rng_state/"));
 }
 
 void check_schedule(const LrSchedule& own, const ScheduleState& stored, const CheckpointConfig& config,

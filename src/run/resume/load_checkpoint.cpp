@@ -1,5 +1,4 @@
 #include <ATen/ops/empty.h>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/strings.h"
@@ -8,7 +7,7 @@
 #include "comm/world.h"
 #include "plan/op.h"
 #include "run/resume/checkpoint.h"
-#include "run/resume/common_state.h"
+#include "run/resume/stored_state.h"
 #include "train/all_ranks.h"
 
 namespace braid {
@@ -47,9 +46,8 @@ std::optional<std::int64_t> agreed_iteration(const std::string& root, bool falls
     // Waits briefly: on a shared file system some ranks see a folder later than others.
     constexpr int kTries = 50;
     const std::string folder = iteration_folder(root, *named);
-    for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    if (!falls_back && !std::filesystem::exists(folder)) latest_iteration(root);  // throws
+    for (int i = 0; i < kTries && !fs::exists(folder); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (!falls_back && !fs::exists(folder)) latest_iteration(root);  // throws
   }
   if (named || !falls_back) return named;
   const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
@@ -173,8 +171,7 @@ class Load {
   // Reads this rank's tensors. Returns the log line to print once the checkpoint has proved to be intact.
   std::string read(const std::vector<StateTensor>& tensors) {
     std::atomic<std::int64_t> done = 0;
-    std::int64_t total = 0;
-    for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
+    const auto total = sum_of<std::int64_t>(tensors, [](const StateTensor& tensor) { return tensor.value.nbytes(); });
     const auto start = std::chrono::steady_clock::now();
     const auto read_own = [&] {
       for (const StateTensor& tensor : tensors) {
@@ -213,8 +210,7 @@ class Load {
     if (by_bucket) check_splits();
     const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
     std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
-    std::vector<KeyedShape> wanted;
-    for (const StateTensor& tensor : tensors) wanted.push_back({tensor.key, tensor.shape});
+    const auto wanted = vector_of<KeyedShape>(tensors, [](auto& each) { return KeyedShape{each.key, each.shape}; });
     check_wanted(wanted, *checkpoint_, fix);
     return tensors;
   }
@@ -326,7 +322,7 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
     return LoadedRun{.missing_sets = load.take_weights([&](const StoredSet& set) { return all || is_encoder(set); })};
   }
   if (config.load.empty()) return std::nullopt;
-  if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
+  if (fs::exists(config.load + "/.metadata"))  // an iteration's own folder
     return Load(config, training, world, without_end_slash(config.load), say).resume();
   const auto iteration = agreed_iteration(config.load, config.load_fallback == LoadFallback::Always, world, say);
   if (!iteration) {

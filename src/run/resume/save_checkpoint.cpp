@@ -256,8 +256,6 @@ void CheckpointSaver::check() {
                    saved->note.empty() ? "" : "; but " + saved->note));
 }
 
-void CheckpointSaver::finish() { wait_for_all("is being written"); }
-
 void CheckpointSaver::wait_for_all(const std::string& what) {
   const std::string iteration = job_ ? fmt::format("iteration {}", job_->iteration()) : "";
   wait_for_all_ranks(

@@ -1,7 +1,6 @@
-#include "run/resume/stored_sets.h"
-
 #include "ckpt/dist_checkpoint.h"
 #include "plan/pipeline.h"
+#include "run/resume/stored_state.h"
 
 namespace braid {
 namespace {
@@ -154,10 +153,6 @@ std::string split_of(const Module& module) {
                      vpp > 1 ? fmt::format(", vpp {}", vpp) : "");
 }
 
-std::string branch_of(const Module& module) {
-  return fmt::format("mimo.{}.", module.is_encoder ? module.name : "language");
-}
-
 std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology, KeyScheme scheme,
                                    const std::string& root) {
   std::vector<StoredSet> sets;
@@ -253,11 +248,10 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
   }
   // Largest first, each to the holder with the least to write so far.
   std::ranges::stable_sort(shards, std::ranges::greater(), &Shard::elements);
-  std::vector<std::int64_t> load(static_cast<std::size_t>(topology.world_size()));
+  std::vector<std::int64_t> load(topology.world_size());
   for (const Shard& shard : shards) {
-    const int writer =
-        *std::ranges::min_element(shard.holders, {}, [&](int rank) { return load[static_cast<std::size_t>(rank)]; });
-    load[static_cast<std::size_t>(writer)] += shard.elements;
+    const int writer = *std::ranges::min_element(shard.holders, {}, [&](int rank) { return load[rank]; });
+    load[writer] += shard.elements;
     writers_[shard.set][shard.param][shard.shard] = writer;
   }
 }
@@ -265,7 +259,7 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
 int ShardWriters::writer(std::size_t set, std::size_t param, int global_rank) const {
   const Module& module = topology_.module(sets_[set].module);
   const int shard = shard_of(sets_[set].specs[param], shard_coordinates(module, global_rank));
-  return writers_[set][param][static_cast<std::size_t>(shard)];
+  return writers_[set][param][shard];
 }
 
 }  // namespace braid

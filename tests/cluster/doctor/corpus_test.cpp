@@ -1,10 +1,8 @@
 // Logs after failures of other frameworks, see corpus/README.md.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include "cluster/doctor/log_source.h"
 #include "cluster/doctor/report.h"
+#include "cluster/lines/log_source.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -4,10 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "base/utf8.h"
-#include "cluster/doctor/log_source.h"
 #include "cluster/doctor/report.h"
+#include "cluster/lines/log_source.h"
 #include "support/programs.h"
 
 namespace braid {

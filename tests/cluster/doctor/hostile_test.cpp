@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cluster/doctor/line.h"
@@ -59,6 +58,13 @@ TEST(HostileLogs, NulsAndBrokenBytesAreSurvivedAndNotPrinted) {
   for (const char c : report) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t');
   EXPECT_TRUE(nlohmann::json::accept(to_json(diagnosis)));
   EXPECT_THAT(report, HasSubstr("bad"));
+}
+
+TEST(HostileLogs, TheLastLineMayLackItsEnd) {
+  const TemporaryFolder folder;
+  std::string text = kError;
+  text.pop_back();
+  EXPECT_EQ(diagnosis_of(folder.write("cut.log", text)).evidence.at(0).text, "[rank1]: ValueError: bad");
 }
 
 TEST(HostileLogs, AHoleOfNulsHidesNothing) {
@@ -294,6 +300,7 @@ TEST_F(DoctorCommand, ExitCodesTellWhetherACauseWasFound) {
   EXPECT_EQ(doctor({folder_.write("f.log", "")}).exit_code, 0);  // not launched
   EXPECT_EQ(doctor({folder_.write("c.log", "all is well\n"), "--exit-code", "1"}).exit_code, 1);
   EXPECT_EQ(doctor({folder_.path() + "/none.log"}).exit_code, 2);
+  EXPECT_EQ(doctor({std::string(5000, 'x')}).exit_code, 2);
   EXPECT_EQ(doctor({}).exit_code, 2);
   EXPECT_EQ(doctor({"/dev/zero"}).exit_code, 2);
   const Finished binary = doctor({folder_.write("d.log", std::string(5000, '\0'))});

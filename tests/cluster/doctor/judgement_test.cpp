@@ -1,8 +1,6 @@
 // What lines mean together: which of them is the cause, and which rank was first.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 
 namespace braid {

@@ -1,6 +1,5 @@
 // Sentences of schedulers, clouds and container runtimes that no table knows, and lines that only speak of such ends.
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/line.h"
 #include "cluster/doctor/notes.h"
 

@@ -1,12 +1,10 @@
 // How lines look: prefixes, steps of a training, encodings, wrapped lines. One row of a table is one format, as the
 // framework named there writes it.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
-#include "cluster/doctor/log_source.h"
 #include "cluster/doctor/notes.h"
+#include "cluster/lines/log_source.h"
 
 namespace braid {
 namespace {

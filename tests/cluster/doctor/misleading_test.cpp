@@ -1,8 +1,6 @@
 // Logs that mislead: most lines, or the launcher, point at another rank or cause than the line that tells.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 #include "cluster/doctor/rules.h"
 

@@ -1,6 +1,5 @@
 // Which of several lines is the cause.
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 
 namespace braid {

@@ -1,7 +1,6 @@
 // The oracle is the table of rules, searched in its order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "cluster/doctor/rules.h"
 
@@ -64,6 +63,10 @@ TEST(RulesFile, AMistakeIsFoundInItsLine) {
   for (const Case& c : {Case{"[lines]\nno-such-kind \"some words\"", "'no-such-kind' is not a kind"},
                         {"[lines]\nnan-loss \"short\"", "'short' has fewer than 6 bytes"},
                         {"[lines]\nnan-loss \"no end", "its closing quote is missing"},
+                        {"[lines]\nnan-loss \"a \\q word\"", "\\q is not one of"},
+                        {"[lines]\nnan-loss \"some words\" & \"a\\|b\"", "only the first text"},
+                        {"[words]\nlist \"a\\|b\"", "only patterns"},
+                        {"[steps]\nstep \"step %q\"", "'step %q' has an unknown element"},
                         {"[lines]\nnan-loss", "a text in quotes is missing"},
                         {"[no such section]\nnan-loss \"some words\"", "there is no section 'no such section'"},
                         {"[kinds]\nodd-kind none", "a role is missing"},

@@ -1,7 +1,6 @@
 // SIGTERM that ranks tell of: a launcher ends the others when one rank has failed, and a scheduler ends them all.
 // Lines of different ranks come in any order, so the position of a SIGTERM does not tell which of the two it was.
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 
 namespace braid {

@@ -1,9 +1,7 @@
 // The tables of messages and of ends of processes: one row of each test is one format, as the framework named there
 // writes it.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 
 namespace braid {

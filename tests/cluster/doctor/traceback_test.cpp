@@ -1,7 +1,6 @@
 // Tracebacks are put together line by line, whoever writes in between.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cluster/doctor/diagnosis_of_text.h"
 #include "cluster/doctor/line.h"
 

@@ -1,16 +1,13 @@
 // When a rank fails, the run says why: however and whenever a rank fails, every survivor and the launcher print the
 // same line that names the culprit, the job ends with a nonzero code, and no process is left running.
+#include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iostream>
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/wait.h>
-
-#include <future>
-#include <iostream>
-
+#include <unistd.h>
 #include "base/socket.h"
 #include "base/strings.h"
 #include "cluster/local/rank_process.h"

@@ -1,8 +1,6 @@
 // A fake cluster on which generated scripts run in bash.
 #pragma once
 
-#include <fmt/format.h>
-
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"

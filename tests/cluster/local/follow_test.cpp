@@ -1,7 +1,6 @@
 // The state of a job, from scontrol, and its progress, from metrics and logs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cluster/slurm/job.h"
 #include "support/programs.h"
 

@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-
 #include "cluster/local/local_launcher.h"
 
 namespace braid {

@@ -1,10 +1,7 @@
 // braid launch interactive, local, status and tail as a user sees them; Slurm's programs are fakes.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
-
 #include "cluster/local/shellcheck.h"
 #include "support/programs.h"
 

@@ -1,12 +1,8 @@
 // `braid launch slurm` as a user sees it: what it writes where, what it prints, what it refuses.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <sys/stat.h>
-
 #include <regex>
-
+#include <sys/stat.h>
 #include "base/strings.h"
 #include "cluster/local/shellcheck.h"
 #include "cluster/megatron/commands.h"

@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
-
 #include <sys/wait.h>
-
+#include <unistd.h>
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"

@@ -1,13 +1,10 @@
 // Where the ranks' output is shown: control lines, and the progress bar on a terminal.
+#include <csignal>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <csignal>
-
 #include "base/socket.h"
 #include "base/strings.h"
 #include "cluster/local/rank_process.h"

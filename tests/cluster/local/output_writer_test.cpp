@@ -1,8 +1,6 @@
 // The writing thread against the threads that write: for the thread sanitizer, too.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
-
 #include "cluster/local/rank_process.h"
 #include "support/pseudo_terminal.h"
 

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include "base/terminal.h"
 #include "cluster/local/rank_process.h"
 #include "support/pseudo_terminal.h"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <iostream>
-
 #include "support/programs.h"
 
 namespace braid::testing {

@@ -1,15 +1,12 @@
 // A run that is asked to stop ends cleanly under Braid's launcher, at any time.
+#include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
-
-#include <sys/wait.h>
-
-#include <csignal>
 #include <stdexcept>
-
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/process.h"
 #include "base/strings.h"
 #include "cluster/local/rank_process.h"

@@ -1,7 +1,6 @@
 // Ranks on two hosts, which are network namespaces of this machine (support/two_hosts.sh).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "support/programs.h"
 
 namespace braid {

@@ -1,7 +1,6 @@
 // The conversion of a single-node command. tests/cluster/slurm/script_test.cpp runs the results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"

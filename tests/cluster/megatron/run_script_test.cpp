@@ -1,7 +1,8 @@
 // Scripts run with stand-ins: what is recorded, what is executed, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/error.h"
 #include "cluster/megatron/commands.h"
 #include "support/errors.h"
@@ -67,7 +68,48 @@ TEST_F(RunScript, RealProgramsAreNotReached) {
   EXPECT_THAT(run.calls[1].words, ElementsAre("torchrun", "inner.py"));
   EXPECT_FALSE(fs::exists(folder_.path() + "/started"));
   EXPECT_THAT(run.calls[0].environment.at("PATH"), AllOf(HasSubstr(real + ":"), Not(HasSubstr("braid-script"))));
-  EXPECT_THAT(this->run("exec env A=1 nice torchrun x.py").calls[0].words, ElementsAre("torchrun", "x.py"));
+  for (const char* start : {"exec", "env A=1", "exec env A=1 nice", "nohup", "timeout 5", "command",
+                            "sh -c '\"$0\" \"$@\"'", "unset -f torchrun; nohup"})
+    EXPECT_THAT(this->run("export PATH=" + real + ":$PATH\n" + start + " torchrun x.py").calls.at(0).words,
+                ElementsAre("torchrun", "x.py"))
+        << start;
+  EXPECT_THAT(this->run("export PATH=" + real + ":$PATH\n$(which torchrun) x.py").calls.size(), 1u);
+  for (const char* start : {"PATH={}:$PATH nohup", "env PATH={}:$PATH"})
+    EXPECT_THAT(refusal(fmt::format(fmt::runtime(start), real) + " torchrun x.py"),
+                HasSubstr("PATH is set for one command"))
+        << start;
+  EXPECT_FALSE(fs::exists(folder_.path() + "/started"));
+}
+
+TEST_F(RunScript, WhatRunsInTheBackgroundIsRecordedAndEnds) {
+  const std::string ticks = folder_.path() + "/ticks";
+  const ScriptRun run =
+      this->run("(sleep 1; nohup torchrun x.py) &\nwhile echo >> " + ticks + "; do sleep 0.1; done &\n");
+  ASSERT_EQ(run.calls.size(), 1u);
+  const auto size = fs::file_size(ticks);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(fs::file_size(ticks), size);
+}
+
+TEST_F(RunScript, ASignalEndsTheScriptAndLeavesNothing) {
+  const std::string ticks = folder_.write("ticks", ""), temporary = folder_.path() + "/tmp";
+  fs::create_directories(temporary);
+  const std::string script = folder_.write("endless.sh", "while echo >> " + ticks + "; do sleep 0.1; done\n");
+  const pid_t braid = fork();
+  if (braid == 0) {
+    setenv("TMPDIR", temporary.c_str(), 1);
+    run_script(script);
+    _exit(0);
+  }
+  while (fs::file_size(ticks) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(braid, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(braid, &status, 0), braid);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+  const auto size = fs::file_size(ticks);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(fs::file_size(ticks), size);
+  EXPECT_TRUE(fs::is_empty(temporary));
 }
 
 TEST_F(RunScript, TheStartedCommandIsTheOneOfTorchrun) {
@@ -88,6 +130,7 @@ TEST_F(RunScript, FailuresAreExplained) {
   EXPECT_THAT(refusal("echo nothing"),
               AllOf(HasSubstr("called neither python nor torchrun"), HasSubstr("by its name")));
   EXPECT_THAT(error_of([] { run_script("no-such-file arguments"); }), HasSubstr("cannot read 'no-such-file'"));
+  EXPECT_THAT(error_of([] { run_script("-"); }), HasSubstr("cannot be read from standard input"));
   const std::string slow = folder_.write("slow.sh", "torchrun x.py; sleep 100 | cat");
   EXPECT_THAT(error_of([&] { run_script(slow, std::chrono::seconds(1)); }), HasSubstr("did not end within 1 second"));
 }

@@ -1,7 +1,6 @@
 // Oracle for quoting: bash itself, which must return every quoted word byte for byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"

@@ -1,7 +1,6 @@
 // What is refused before a script is generated: options, and commands that do not fit them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "cluster/local/fake_cluster.h"
 #include "cluster/slurm/script.h"
 #include "support/errors.h"

@@ -1,10 +1,8 @@
 // The checks before a job is submitted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <sys/stat.h>
-
+#include <unistd.h>
 #include "cluster/slurm/job.h"
 #include "support/programs.h"
 

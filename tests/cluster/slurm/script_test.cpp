@@ -1,11 +1,9 @@
 // Generated scripts, run by bash with fakes of Slurm's programs (fake_slurm/): how each rank is called, and what
 // happens near the time limit. conversions_test.py runs the same table on a real Slurm.
 #include "cluster/slurm/script.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "base/strings.h"
 #include "cluster/local/fake_cluster.h"
 #include "cluster/local/shellcheck.h"

@@ -2,7 +2,6 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "data/batches/batch.h"
 #include "models/providers.h"

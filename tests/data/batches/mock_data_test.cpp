@@ -1,9 +1,7 @@
 #include "data/batches/mock_data.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "ops/cross_entropy.h"
 #include "support/grid_sizes.h"
 

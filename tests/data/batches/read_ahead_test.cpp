@@ -1,9 +1,7 @@
 // Batches come in order whatever the reader's pace; errors come in place of their batch; nothing is read without bound.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
-
 #include <stdexcept>
-
 #include "data/batches/batch.h"
 
 namespace braid {

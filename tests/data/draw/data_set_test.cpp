@@ -1,8 +1,6 @@
 #include "data/draw/data_set.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/samples/stored_sample.h"
 #include "data/shards/prepare.h"
 #include "support/errors.h"

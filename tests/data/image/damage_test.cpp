@@ -1,6 +1,5 @@
 // Damaged pictures: each is refused with a DataError or gives a picture of the size in its header.
 #include <gtest/gtest.h>
-
 #include "data/image/sample_files.h"
 #include "fuzz/image_targets.h"
 

@@ -1,8 +1,6 @@
 // Scaled decoding of JPEG and the first frame of animations; tests/oracles/image_test.py compares pixels with Pillow.
 #include "data/image/decode.h"
-
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "data/image/sample_files.h"
 

@@ -1,6 +1,5 @@
 // Headers of written and of invented files.
 #include <gmock/gmock.h>
-
 #include "base/error.h"
 #include "data/image/decode.h"
 #include "data/image/sample_files.h"

@@ -1,6 +1,5 @@
 // Patches, tiles and dynamic resolution: vectors of the reference strategies, and properties.
 #include <gmock/gmock.h>
-
 #include "base/error.h"
 #include "data/image/image.h"
 

@@ -2,7 +2,6 @@
 // with plain loops.
 
 #include <gtest/gtest.h>
-
 #include "data/image/image.h"
 
 namespace braid {

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include "data/inspect/reports.h"
 
 namespace braid {

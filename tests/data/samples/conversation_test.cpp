@@ -1,9 +1,7 @@
 // Every way in which a sample may say its conversation.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "data/samples/stored_sample.h"
 #include "data/samples/token_sequence.h"
 #include "support/errors.h"

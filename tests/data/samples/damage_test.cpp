@@ -2,7 +2,6 @@
 // the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/samples/lane_set.h"
 #include "data/samples/stored_sample.h"
 #include "data/samples/token_sequence.h"

@@ -2,7 +2,6 @@
 // interruption.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/strings.h"
 #include "data/samples/lane_set.h"
 #include "data/samples/stored_sample.h"

@@ -1,6 +1,5 @@
 // Packing compares with the definitions of Energon's selectors, written down plainly: lists and linear searches.
 #include <gtest/gtest.h>
-
 #include "data/samples/lane_set.h"
 
 namespace braid {

@@ -1,7 +1,6 @@
 // Sizes that pictures get, and their pixels: decoded, resized and cut in separate steps, which image_test compares with
 // Pillow.
 #include <gtest/gtest.h>
-
 #include "data/image/decode.h"
 #include "data/image/image.h"
 #include "data/samples/stored_sample.h"

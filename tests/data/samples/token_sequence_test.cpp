@@ -1,10 +1,8 @@
 // Tokens, targets and places of pictures, with a tokenizer that has one token per word.
 #include "data/samples/token_sequence.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "data/samples/stored_sample.h"
 #include "support/errors.h"
 
@@ -61,7 +59,7 @@ TEST(TokenSequences, PredictTheAnswerAndItsEnd) {
   ASSERT_EQ(sequence->ids.size(), sequence->targets.size());
   EXPECT_THAT(text_of(sequence->targets), ::testing::StartsWith("a red star<|im_end|>"));
   for (std::size_t i = 0; i < sequence->ids.size(); ++i)
-    EXPECT_TRUE(sequence->targets[i] == kIgnoredTarget || sequence->targets[i] == sequence->ids[i]) << i;
+    EXPECT_TRUE(sequence->targets[i] == kIgnoredLabel || sequence->targets[i] == sequence->ids[i]) << i;
 }
 
 TEST(TokenSequences, OfPlainTextHaveNoTools) {
@@ -171,7 +169,7 @@ TEST(TokenSequences, HaveOneTokenForEachEmbedding) {
   EXPECT_EQ(sequence->media[1].picture, 1u);
   EXPECT_THAT(text_of(sequence->ids), HasSubstr("\n<image><image><image><image> or <image><image>?"));
   for (std::size_t i = 0; i < sequence->ids.size(); ++i)
-    if (sequence->ids[i] == kPicture) EXPECT_EQ(sequence->targets[i], kIgnoredTarget);
+    if (sequence->ids[i] == kPicture) EXPECT_EQ(sequence->targets[i], kIgnoredLabel);
 }
 
 TEST(TokenSequences, MatchTagsAndPictures) {

@@ -1,9 +1,7 @@
 // Data sets and metadatasets on disk: what is read, and that every mistake names its file.
 #include "data/shards/data_set.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/shards/document.h"
 #include "data/shards/lane.h"
 #include "data/shards/tar_files.h"

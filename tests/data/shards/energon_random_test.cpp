@@ -1,9 +1,7 @@
 // Random draws and the split among workers, against numbers from torch, Python and Energon.
 #include "data/shards/energon_random.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "data/shards/lane.h"
 

@@ -2,7 +2,6 @@
 // after save and restore at any position. The comparison with a live Energon is in tests/oracles/energon_test.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/shards/lane.h"
 #include "support/errors.h"
 

@@ -1,13 +1,10 @@
 // Preparing data sets: what is refused, and that nothing half-written is left. The comparison with what Energon writes
 // is in tests/oracles/energon_test.py.
 #include "data/shards/prepare.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <sys/wait.h>
-
+#include <unistd.h>
 #include "data/shards/lane.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"

@@ -1,7 +1,6 @@
 // Tar archives, built here byte by byte: what is in them, and that damage is reported and never believed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/shards/shard.h"
 #include "data/shards/tar_files.h"
 #include "support/errors.h"

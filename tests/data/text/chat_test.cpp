@@ -1,10 +1,8 @@
 // Chat templates and formats by hand; tests/oracles/chat_test.py compares them with transformers.
 #include "data/text/chat.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
 #include "data/text/small_tokenizer.h"
 #include "support/errors.h"
 
@@ -47,7 +45,7 @@ TEST(Chat, MasksFollowFromTheTextOfAFormat) {
   const auto learned = [&](const char* format, const std::vector<ChatTurn>& turns) {
     std::vector<int> targets;
     for (const int id : ChatEncoder(tokenizer, format).encode_with_targets(turns).targets)
-      if (id != kIgnoredTarget) targets.push_back(id);
+      if (id != kIgnoredLabel) targets.push_back(id);
     return tokenizer.decode(targets);
   };
   const std::vector<ChatTurn> turns = {{"user", "a"}, {"assistant", "B"}, {"user", "c"}, {"assistant", "D"}};
@@ -99,7 +97,7 @@ TEST(Chat, TurnsWithWeight0AreContext) {
     const ChatTokens chat = ChatEncoder(tokenizer, format).encode_with_targets(turns);
     std::vector<int> learned;
     for (const int target : chat.targets)
-      if (target != kIgnoredTarget) learned.push_back(target);
+      if (target != kIgnoredLabel) learned.push_back(target);
     EXPECT_THAT(tokenizer.decode(chat.tokens), "a<s>0123b<s>0123c<s>");
     EXPECT_THAT(tokenizer.decode(learned), ::testing::EndsWith("3c<s>")) << format;
     EXPECT_THAT(tokenizer.decode(learned), ::testing::Not(HasSubstr("b"))) << format;

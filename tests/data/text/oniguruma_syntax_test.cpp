@@ -1,7 +1,6 @@
 // The oracle test compares matches with Oniguruma's; this one shows what is rewritten.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/utf8.h"
 #include "data/text/unicode.h"
 #include "support/errors.h"

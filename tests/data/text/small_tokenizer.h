@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-
 #include "data/text/tokenizer.h"
 #include "data/text/unicode.h"
 

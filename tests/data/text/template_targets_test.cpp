@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/text/chat.h"
 #include "data/text/small_tokenizer.h"
 #include "support/errors.h"
@@ -21,7 +20,7 @@ std::string learned(const std::string& source, const std::vector<ChatTurn>& turn
   const ChatTokens chat = ChatEncoder(tokenizer, "nemotron6-moe").encode_with_targets(turns);
   std::vector<int> targets;
   for (std::size_t i = 0; i < chat.tokens.size(); ++i) {
-    if (chat.targets[i] == kIgnoredTarget) continue;
+    if (chat.targets[i] == kIgnoredLabel) continue;
     EXPECT_EQ(chat.targets[i], chat.tokens[i]);
     targets.push_back(chat.targets[i]);
   }

@@ -1,10 +1,8 @@
 // Tokenizer files by hand: what their parts do, and how invalid files are refused. tests/oracles/tokenizer_test.py
 // compares with the libraries that the files come from.
 #include "data/text/tokenizer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "data/text/small_tokenizer.h"
 #include "support/errors.h"
 

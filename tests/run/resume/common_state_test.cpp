@@ -1,10 +1,8 @@
 // Numbers in a common state from another program.
-#include "run/resume/common_state.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
+#include "run/resume/stored_state.h"
 #include "support/errors.h"
 
 namespace braid {

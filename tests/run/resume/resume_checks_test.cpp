@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "run/resume/common_state.h"
+#include "run/resume/stored_state.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -1,10 +1,7 @@
 // Which rank writes which shard of a checkpoint, in the layouts of real runs.
-#include "run/resume/stored_sets.h"
-
-#include <fmt/format.h>
 #include <gmock/gmock.h>
-
 #include "run/recipe.h"
+#include "run/resume/stored_state.h"
 
 namespace braid {
 namespace {

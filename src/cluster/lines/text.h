@@ -53,6 +53,7 @@ inline std::optional<std::string_view> behind(std::string_view text, std::string
 }
 
 // Seconds since the beginning of a year: glog and c10 print no year. Differences of over half a year are a new year.
+// Every year has a 29 February, so an interval that contains the end of February may be a day too long.
 using LogTime = double;
 double seconds_between(LogTime earlier, LogTime later);
 
@@ -83,7 +84,7 @@ struct Caught {
 
 // Literal text, and
 //   %r a rank, %l a rank of its node      %k "rank" in any case, maybe with "global", "world" or "mpi" before it
-//   %c an exit code, maybe below 0        %s a signal's number, %S its name
+//   %c an exit code, maybe below 0        %s a signal's number, %S its name, %x as the system describes it: "Killed"
 //   %h a host's name, %w any such word    %n a number, %_ blanks or none, %= what stands between "rank" and its number
 //   %~ between a code and its number      %* anything near, up to what follows
 //   %t a time, and what follows it        %d digits and signs of a time
@@ -95,6 +96,9 @@ struct Caught {
 //   %z a size, kept as the first text
 //   %$ the end of the text                %] what may stand behind a rank
 //   %1, %2, %3 like %*, kept as a text; at the end of the pattern all that is left
+// is_pattern: whether every element is one of these.
+bool is_pattern(std::string_view text);
+
 // The length of what matches at the beginning of text; what was caught counts only if it matches.
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught);
 

@@ -1,14 +1,10 @@
-#include "cluster/doctor/log_source.h"
-
+#include "cluster/lines/log_source.h"
 #include <fcntl.h>
-#include <unistd.h>
-
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-
+#include <unistd.h>
 #include "base/utf8.h"
-#include "cluster/doctor/line.h"
-#include "cluster/doctor/text.h"
+#include "cluster/lines/prefixes.h"
 
 namespace braid {
 
@@ -25,27 +21,20 @@ std::optional<Utf16Decoder> Utf16Decoder::for_text(std::string_view beginning) {
 }
 
 std::string Utf16Decoder::decode(std::string_view bytes) {
-  rest += bytes;
   std::string text;
-  std::size_t at = 0;
-  const auto unit = [&](std::size_t i) {
-    const auto a = static_cast<unsigned char>(rest[i]), b = static_cast<unsigned char>(rest[i + 1]);
-    return static_cast<std::uint32_t>(big_endian ? a << 8 | b : b << 8 | a);
-  };
-  const auto half = [](std::uint32_t u) { return u >> 10 == 0x36 ? 1 : u >> 10 == 0x37 ? 2 : 0; };  // of a pair
-  while (at + 2 <= rest.size()) {
-    std::uint32_t c = unit(at);
-    if (half(c) == 1 && at + 4 > rest.size()) break;
-    at += 2;
-    if (half(c) == 1 && half(unit(at)) == 2) {
-      c = 0x10000 + ((c - 0xd800) << 10) + (unit(at) - 0xdc00);
-      at += 2;
-    } else if (half(c) != 0) {
-      c = 0xfffd;
-    }
-    if (c != 0xfeff) append_utf8(text, c);
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    const auto before = std::exchange(half_unit, half_unit ? std::nullopt : std::optional(byte));
+    if (!before) continue;
+    const std::uint32_t unit = big_endian ? *before << 8 | byte : byte << 8 | *before;
+    const std::uint32_t first = std::exchange(high, 0);
+    const bool is_low = unit >> 10 == 0x37;
+    if (first != 0) append_utf8(text, is_low ? 0x10000 + ((first - 0xd800) << 10) + (unit - 0xdc00) : 0xfffd);
+    if (unit >> 10 == 0x36)
+      high = unit;
+    else if (unit != 0xfeff && !(first != 0 && is_low))
+      append_utf8(text, is_low ? 0xfffd : unit);
   }
-  rest.erase(0, at);
   return text;
 }
 
@@ -68,7 +57,7 @@ bool begins_afresh(std::string_view line) {
 }  // namespace
 
 std::string common_prefix(std::string_view text) {
-  constexpr std::size_t kLongest = 80, kFewestLines = 8, kLeast = 20;  // all but one in so many lines
+  constexpr std::size_t kLongest = 80, kFewestLines = 8, kLinesPerException = 20;
   const std::string_view first = text.substr(0, std::min(text.find('\n'), kLongest));
   const std::size_t end = std::min({first.find("] "), first.find("| "), first.find(": ")});
   if (end == npos) return "";
@@ -78,11 +67,12 @@ std::string common_prefix(std::string_view text) {
   if (!is_name || marks.rank || marks.local_rank || marks.time || is_of_the_scheduler(prefix)) return "";
   std::size_t lines = 0, others = 0;
   for (; text.find('\n') != npos; ++lines) others += !take_until(text, "\n").starts_with(trimmed(prefix));
-  return lines >= kFewestLines && others * kLeast <= lines ? std::string(prefix) : "";
+  return lines >= kFewestLines && others * kLinesPerException <= lines ? std::string(prefix) : "";
 }
 
-// In a wrapped text no line is wider than the width, several have the width, and nearly all of those continue in the
-// next line. Lines that begin alike are a list. If only two lines have the width, they must be cut inside a word.
+// In a wrapped text no line is wider than the width, several have the width, and more than three quarters of those
+// continue in the next line. Lines that begin alike are a list. If only two lines have the width, at least one must be
+// cut inside a word.
 std::size_t width_of_wrapped(std::string_view text) {
   constexpr std::size_t kFewest = 3, kAlike = 5, kWidths[] = {78, 79, 80, 100, 120, 132};  // of terminals
   std::size_t widest = 0, full = 0, afresh = 0, inside_words = 0;
@@ -105,7 +95,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBlock = 1 << 20;
+constexpr std::size_t kBlock = 1 << 20;  // bytes read at once
 constexpr std::size_t kSniffed = 1 << 16;
 
 // Settings, metrics, traces and checkpoints, which programs write beside their logs; but torchrun's error.json has the
@@ -172,7 +162,8 @@ std::string_view from_first_text(std::string_view text) {
 std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
   std::vector<LogFile> logs;
   for (const std::string& argument : arguments) {
-    const bool is_folder = argument != "-" && fs::is_directory(argument);
+    std::error_code unknown;  // LineReader reports what keeps it from being read
+    const bool is_folder = argument != "-" && fs::is_directory(argument, unknown);
     std::vector<std::string> files;
     if (is_folder) list_files(argument, files);
     if (is_folder && files.empty())
@@ -187,98 +178,78 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
   return logs;
 }
 
-LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory + kBlock + kLongestLine) {
+LineReader::LineReader(const LogFile& file) : name_(file.name) {
   fd_ = Fd(file.path == "-" ? dup(STDIN_FILENO) : open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd_) refuse_unreadable(file.path, "give the log of a job, a folder of logs, or - for standard input");
   if (is_endless(fd_.get()))
     refuse(fmt::format("'{}' is a device, not a log", file.path),
            "give the log of a job, a folder of logs, a pipe, or - for standard input");
-  while (fill() && from_first_text({buffer_.data(), end_}).empty()) end_ = 0;
-  const std::string_view text = from_first_text({buffer_.data(), end_}).substr(0, kSniffed);
+  while (fill() && from_first_text(buffer_).empty()) buffer_.clear();
+  const std::string_view text = from_first_text(buffer_).substr(0, kSniffed);
   binary_ = bytes_ > 0 && (text.empty() || is_binary(text));
   if (binary_) return;
   wrapped_at_ = width_of_wrapped(text);
   prefix_ = common_prefix(text);
 }
 
-std::size_t LineReader::read_some(char* into, std::size_t most) {
-  ssize_t size;
-  do size = read(fd_.get(), into, most);
-  while (size < 0 && errno == EINTR);
-  if (size < 0) refuse_unreadable(name_, "give a text file");
-  ended_ = size == 0;
-  bytes_ += static_cast<std::uint64_t>(size);
-  return static_cast<std::size_t>(size);
-}
-
 bool LineReader::fill() {
   if (ended_) return false;
-  if (begin_ > kHistory) {
-    const std::size_t gone = begin_ - kHistory;
-    std::memmove(buffer_.data(), buffer_.data() + gone, end_ - gone);
-    begin_ -= gone;
-    end_ -= gone;
-  }
-  char* const into = buffer_.data() + end_;
-  const std::size_t room = buffer_.size() - end_;
-  const bool is_first = bytes_ == 0;
-  const std::size_t size = read_some(into, is_first || utf16_ ? room / 2 : room);  // two bytes become three at most
-  if (is_first) utf16_ = Utf16Decoder::for_text({into, size});
-  const std::string text = utf16_ ? utf16_->decode({into, size}) : "";
-  std::ranges::copy(text, into);
-  end_ += utf16_ ? text.size() : size;
+  if (begin_ > kHistory) buffer_.erase(0, std::exchange(begin_, kHistory) - kHistory);
+  const std::size_t before = buffer_.size();
+  buffer_.resize(before + kBlock);
+  ssize_t size;
+  do size = read(fd_.get(), buffer_.data() + before, kBlock);
+  while (size < 0 && errno == EINTR);
+  if (size < 0) refuse_unreadable(name_, "give a text file");
+  buffer_.resize(before + static_cast<std::size_t>(size));
+  if (bytes_ == 0) utf16_ = Utf16Decoder::for_text(buffer_);
+  bytes_ += static_cast<std::uint64_t>(size);
+  if (utf16_) buffer_.replace(before, npos, utf16_->decode(std::string_view(buffer_).substr(before)));
+  ended_ = size == 0;
   return !ended_;
 }
 
 bool LineReader::next(Line& line) {
   if (!(wrapped_at_ == 0 ? next_piece(line) : next_joined(line))) return false;
-  if (!prefix_.empty() && line.whole && !take(line.text, prefix_)) take(line.text, trimmed(prefix_));
+  if (!prefix_.empty() && line.begins_line && !take(line.text, prefix_)) take(line.text, trimmed(prefix_));
   return true;
 }
 
 bool LineReader::next_joined(Line& line) {
-  Line piece;
-  if (held_number_ == 0) {
-    if (!next_piece(piece)) return false;
-    held_ = piece.text;
-    held_number_ = piece.number;
-  }
-  joined_ = std::exchange(held_, {});
-  line.number = std::exchange(held_number_, 0);
-  for (std::size_t width = columns(joined_); width == wrapped_at_ && joined_.size() < kLongestLine && next_piece(piece);
-       width = columns(piece.text)) {
-    if (begins_afresh(piece.text)) {
-      held_ = piece.text;
-      held_number_ = piece.number;
+  if (!next_piece(line)) return false;
+  joined_ = line.text;
+  std::size_t width = columns(joined_);
+  for (Line piece; width == wrapped_at_ && joined_.size() < kLongestLine && next_piece(piece);) {
+    if (begins_afresh(piece.text)) {  // to be read again
+      begin_ -= piece_bytes_;
+      number_ = piece.number;
+      continues_ = !piece.begins_line;
       break;
     }
     joined_ += piece.text;
+    width = columns(piece.text);
   }
   line.text = joined_;
   return true;
 }
 
 bool LineReader::next_piece(Line& line) {
-  std::size_t searched = 0;
-  for (;;) {
-    const char* const begin = buffer_.data() + begin_;
-    const std::size_t size = std::min(end_ - begin_, kLongestLine);
-    const void* newline = size > searched ? std::memchr(begin + searched, '\n', size - searched) : nullptr;
-    if (!newline && size < kLongestLine && fill()) {
-      searched = size;
-      continue;
-    }
-    if (!newline && end_ == begin_) return false;
-    const char* const data = buffer_.data() + begin_;
-    const std::size_t length = newline ? static_cast<std::size_t>(static_cast<const char*>(newline) - data)
-                                       : std::min(end_ - begin_, kLongestLine);
-    line = {{data, length}, number_, !continues_};
-    if (line.text.ends_with('\r')) line.text.remove_suffix(1);
-    continues_ = !newline;
-    number_ += newline != nullptr;
-    begin_ += length + (newline != nullptr);
-    return true;
+  std::string_view rest;
+  std::size_t length = npos;
+  for (;; fill()) {  // which may move the text
+    rest = std::string_view(buffer_).substr(begin_, kLongestLine);
+    length = rest.find('\n');
+    if (length != npos || rest.size() == kLongestLine || ended_) break;
   }
+  if (rest.empty()) return false;
+  const bool is_end = length != npos;
+  line = {rest.substr(0, length), number_, !continues_};
+  if (line.text.ends_with('\r')) line.text.remove_suffix(1);
+  continues_ = !is_end;
+  number_ += is_end;
+  piece_bytes_ = is_end ? length + 1 : rest.size();
+  begin_ += piece_bytes_;
+  return true;
 }
 
 }  // namespace braid

@@ -1,7 +1,6 @@
 // The oracle is std::string_view::find for every anchor at every place.
+#include "cluster/lines/anchor_scan.h"
 #include <gtest/gtest.h>
-
-#include "cluster/doctor/rules.h"
 
 namespace braid {
 namespace {

@@ -14,7 +14,8 @@ struct Utf16Decoder {
   std::string decode(std::string_view bytes);
 
   bool big_endian = false;
-  std::string rest{};  // bytes of an incomplete character
+  std::optional<unsigned char> half_unit{};  // the first byte of an incomplete unit
+  std::uint32_t high = 0;                    // the first half of a pair
 };
 
 // The width at which a terminal cut the lines of a text; 0 if they were not cut.
@@ -45,36 +46,35 @@ class LineReader {
   struct Line {
     std::string_view text;     // without its end; valid until the next call
     std::uint64_t number = 0;  // from 1
-    bool whole = true;         // else the continuation of a line that was too long
+    bool begins_line = true;   // false: it continues a line longer than kLongestLine
   };
   // Lines beyond kLongestLine are returned in pieces with the same number. Lines that a terminal wrapped are joined,
   // and have the number of their first piece.
   bool next(Line& line);
 
-  // Whether a file is binary. Decided by its first bytes, so it is known from the first line on.
+  // Whether a file is binary. Its first bytes decide, so it is known after construction.
   bool looks_binary() const { return binary_; }
   std::uint64_t bytes() const { return bytes_; }
 
   // The text up to the end of the line that next() returned last, from some way before it.
-  std::string_view recent() const { return {buffer_.data(), begin_}; }
+  std::string_view recent() const { return std::string_view(buffer_).substr(0, begin_); }
 
  private:
   bool fill();
-  std::size_t read_some(char* into, std::size_t most);
   bool next_piece(Line& line);
   bool next_joined(Line& line);
 
   Fd fd_;
   std::string name_;
-  std::vector<char> buffer_;
-  std::size_t begin_ = 0, end_ = 0;  // of the bytes that next() has not returned
+  std::string buffer_;
+  std::size_t begin_ = 0;        // of the text that next() has not returned
+  std::size_t piece_bytes_ = 0;  // size of the last piece that it returned
   std::uint64_t number_ = 1, bytes_ = 0;
   bool ended_ = false, binary_ = false, continues_ = false;
   std::optional<Utf16Decoder> utf16_{};
   std::size_t wrapped_at_ = 0;  // columns; 0: not wrapped
   std::string prefix_;          // of every line; next() removes it
-  std::string joined_, held_;   // the line that next() returns, and the following one
-  std::uint64_t held_number_ = 0;
+  std::string joined_;          // the line that next() returns
 };
 
 }  // namespace braid

@@ -1,7 +1,6 @@
-#include "cluster/doctor/text.h"
-
+#include "cluster/lines/text.h"
 #include <csignal>
-
+#include "base/error.h"
 #include "base/process.h"
 
 namespace braid {
@@ -121,13 +120,14 @@ bool take_rank_word(std::string_view& text) {
   return true;
 }
 
-// SIGABRT's number if the name is unknown.
-std::optional<int> take_signal_name(std::string_view& text) {
-  if (!text.starts_with("SIG")) return std::nullopt;
-  const std::string_view name = take_while(text, is_word);
+// "SIGKILL", or "Killed" where it is described. SIGABRT's number if the name is unknown.
+std::optional<int> take_signal_name(std::string_view& text, bool is_described) {
+  const std::string_view name = take_while(text, [&](char c) { return is_word(c) || (is_described && c == ' '); });
   for (int signal = 1; signal < 32; ++signal)
-    if (describe_signal(signal).starts_with(std::string(name) + " ")) return signal;
-  return SIGABRT;
+    if (const std::string both = describe_signal(signal);
+        is_described ? both.ends_with(fmt::format(" ({})", trimmed(name))) : both.starts_with(std::string(name) + " "))
+      return signal;
+  return name.starts_with("SIG") ? std::optional(SIGABRT) : std::nullopt;
 }
 
 std::optional<int> take_signed_number(std::string_view& text) {
@@ -157,6 +157,12 @@ constexpr Run kRuns[] = {
     {'D', [](char c) { return !is_digit(c); }, 1, 1},
 };
 
+const Run& run_of(char kind) {
+  const auto run = std::ranges::find(kRuns, kind, &Run::kind);
+  BRAID_CHECK(run != std::end(kRuns), "the pattern's element %{} is unknown", kind);
+  return *run;
+}
+
 bool take_element(char kind, std::string_view& text, Caught& caught) {
   switch (kind) {
     case 'r':
@@ -166,7 +172,8 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
     case 's':
       return (caught.signal = take_small_number(text)).has_value();
     case 'S':
-      return (caught.signal = take_signal_name(text)).has_value();
+    case 'x':
+      return (caught.signal = take_signal_name(text, kind == 'x')).has_value();
     case 'c':
       return (caught.code = take_signed_number(text)).has_value();
     case 'k':
@@ -205,13 +212,21 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
     caught.texts[0] = size.substr(0, size.size() - text.size());
     return has_number && has_unit;
   }
-  const Run& run = *std::ranges::find(kRuns, kind, &Run::kind);
+  const Run& run = run_of(kind);
   const std::string_view taken = take_while(text, run.is_in, run.most);
   if (kind == 'L' && !taken.empty()) caught.level = taken[0];
   return taken.size() >= run.least;
 }
 
 }  // namespace
+
+bool is_pattern(std::string_view text) {
+  for (std::size_t at = 0; (at = text.find('%', at)) != npos; at += 2)
+    if (at + 1 < text.size() && !is_one_of("rlsSxckRht%$]Nz*123", text[at + 1]) &&
+        std::ranges::find(kRuns, text[at + 1], &Run::kind) == std::end(kRuns))
+      return false;
+  return true;
+}
 
 std::optional<std::size_t> match_front(std::string_view pattern, std::string_view text, Caught& caught) {
   constexpr std::size_t kNear = 1000;

@@ -1,7 +1,6 @@
 // Two language replicas of two cp ranks each, behind an encoder on rank 0; every replica and cp rank has its own sizes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "run/step_sizes.h"
 
 namespace braid {
@@ -22,11 +21,12 @@ struct World {
                                {.tokens = 128, .labels = {30, 40}, .squares = 2 * 64 * 64}}},
                      .media = {{{{{4, 4}}, {{2, 4}, {4, 6}}}}, {{{}, {}}}},
                      .value_bytes = {8, 8}};
+  ScheduleOptions options = schedule_options_of(recipe, topology);
 
-  RankSizes of_rank(int global_rank) const { return {setup, topology.modules(), sizes, global_rank}; }
+  RankStep of_rank(int global_rank) const { return {setup, topology.modules(), options, sizes, global_rank}; }
 };
 
-TEST(RankSizes, TextIsThatOfTheReplicaWithLabelsOfTheCpRank) {
+TEST(RankStep, TextIsThatOfTheReplicaWithLabelsOfTheCpRank) {
   const World world;
   const std::int64_t labels[] = {10, 20, 30, 40};
   for (int rank = 1; rank <= 4; ++rank) {
@@ -37,18 +37,17 @@ TEST(RankSizes, TextIsThatOfTheReplicaWithLabelsOfTheCpRank) {
   }
 }
 
-TEST(RankSizes, AnEncoderHasTheMediaOfItsSamples) {
+TEST(RankStep, AnEncoderHasTheMediaOfItsSamples) {
   const World world;
-  const RankSizes sizes = world.of_rank(0);
-  EXPECT_THAT(sizes.extents(0, 0), ElementsAre(ElementsAre(4, 4), ElementsAre(2, 4), ElementsAre(4, 6)));
-  EXPECT_EQ(sizes.media_bytes(0, 0), (16 + 8 + 24) * features_of(sizes.encoder(0).model) * 8);
+  const RankStep step = world.of_rank(0);
+  EXPECT_THAT(step.extents(0, 0), ElementsAre(ElementsAre(4, 4), ElementsAre(2, 4), ElementsAre(4, 6)));
+  EXPECT_EQ(step.media_bytes(0, 0), (16 + 8 + 24) * features_of(step.encoder(0).model) * 8);
 }
 
 // Which microbatch it is, is decided where times are.
 TEST(RankStep, ListsTheWorkOfFirstAndLaterMicrobatches) {
   const World world;
-  const ScheduleOptions options = schedule_options_of(world.recipe, world.topology);
-  const RankStep step(world.setup, world.topology.modules(), options, world.sizes, 1);
+  const RankStep step = world.of_rank(1);
   Works backward;
   for (const PaperLayer& layer : step.walk({1, 0}, 0).layers)
     backward.insert(backward.end(), layer.work.backward.begin(), layer.work.backward.end());

@@ -1,0 +1,8 @@
+// The label of a token that has no loss, as in PyTorch.
+#pragma once
+
+namespace braid {
+
+inline constexpr int kIgnoredLabel = -100;
+
+}  // namespace braid
