@@ -2,6 +2,7 @@
 #include <torch/version.h>
 #include "cli/train_cmd.h"
 #include "comm/backend_factory.h"
+#include "comm/shared_start.h"
 
 std::string braid::version_text() {
   const std::string nccl = nccl_version();
@@ -11,6 +12,7 @@ std::string braid::version_text() {
 
 int main(int argc, char** argv) {
   using namespace braid;
+  fork_into_ranks();
   open_missing_streams();
   const Command program = {.name = "braid",
                            .help = "",

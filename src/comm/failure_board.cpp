@@ -357,7 +357,10 @@ class FailureBoard::Impl {
       else
         compare_records(record.status.records);
     }
-    if (std::holds_alternative<Bye>(message)) record.finished = true;
+    if (std::holds_alternative<Bye>(message)) {
+      record.finished = true;
+      send_to(connection, Close{});
+    }
     if (const auto* fail = std::get_if<Fail>(&message)) {
       record.status.op = fail->op;
       judge_failure(record.who.rank, fail->op, fail->message, fail->consequence, round_);

@@ -204,9 +204,11 @@ class RankMonitor::Impl {
     return cause;
   }
 
+  // Waits for the board to answer: a socket that closes while messages for it are unread discards what it has not sent.
   void goodbye() {
+    finished_ = true;
     send(Bye{});
-    over_ = true;
+    over_.wait(false);
   }
 
   void publish_fatal_signal(int signal) noexcept {
@@ -245,6 +247,10 @@ class RankMonitor::Impl {
         send(Fail{progress_.op_at_failure(), describe_signal(first_failure_), false});
       if (socket_.receive([this](const BoardMessage& message) { handle(message); })) last_heard_ = Clock::now();
       if (over_ || concluded_) continue;
+      if (!socket_.is_open() && finished_) {
+        end();
+        continue;
+      }
       if (!socket_.is_open())
         return conclude(
             about_server(kEndedWithoutFinishing,
@@ -260,7 +266,7 @@ class RankMonitor::Impl {
   void handle(const BoardMessage& message) {
     if (const auto* welcome = std::get_if<Welcome>(&message)) server_ = welcome->server;
     if (const auto* hosts = std::get_if<Hosts>(&message)) hosts_ = hosts->ranks;
-    if (std::holds_alternative<Close>(message)) over_ = true;
+    if (std::holds_alternative<Close>(message)) end();
     if (const auto* cause = std::get_if<RootCause>(&message)) conclude(*cause);
   }
 
@@ -298,7 +304,12 @@ class RankMonitor::Impl {
     // printed first.
     const bool own_crash = first_failure > 0 && cause.rank == hello_.who.rank;
     if (!own_crash) on_failure_(cause);
-    over_ = true;  // last: a crashing thread ends the process when it sees this
+    end();  // last: a crashing thread then ends the process
+  }
+
+  void end() {
+    over_ = true;
+    over_.notify_all();
   }
 
   void send(const BoardMessage& message) {
@@ -327,6 +338,7 @@ class RankMonitor::Impl {
   bool crash_published_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> concluded_ = false;  // the root cause is known
+  std::atomic<bool> finished_ = false;   // goodbye() was called
   std::atomic<bool> over_ = false;       // nothing more will be sent
   // The origin of this rank's own failure: a call of report(), or a crash with this signal. Later failures let the
   // first one end the process.

@@ -54,8 +54,6 @@ struct Variables {
   }
 };
 
-constexpr const char* kStoreSocket = "BRAID_STORE_SOCKET";
-
 WorldSpec from_torchrun(const Env& env) {
   const Variables variables = {env, env("RANK") ? "RANK" : "WORLD_SIZE"};
   WorldSpec spec;

@@ -25,6 +25,8 @@ struct WorldSpec {
   std::vector<std::string> gloo_interfaces{};  // GLOO_SOCKET_IFNAME; empty: the one that routes to the store
 };
 
+inline constexpr const char* kStoreSocket = "BRAID_STORE_SOCKET";  // the variable of WorldSpec::store_socket
+
 // Nothing when no launcher's variables are set (the caller may then spawn ranks itself). A ConfigError when variables
 // are missing, malformed, out of range or contradict each other.
 std::optional<WorldSpec> world_spec_from(const Env& env);

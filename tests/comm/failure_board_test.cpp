@@ -134,6 +134,34 @@ TEST(FailureBoard, TheEndOfAProcessIsJudgedAfterItsLastMessages) {
   }
 }
 
+// A busy launcher has not read the last messages when the rank's process ends, nor the rank the launcher's: then closing
+// the connection would discard the goodbye, and the launcher would call the end of a finished run a failure.
+TEST(RankMonitor, AGoodbyeArrivesThoughTheBoardIsBusy) {
+  const Fd listener = listen_tcp("127.0.0.1", 0);
+  FakeRank rank(local_port(listener), hello_of(0, 1));
+  MessageSocket board(Fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+  board.send(Welcome{{-1, "launcher", ""}}, 1s);
+  // Long beats fill what the board's kernel stores of unread messages.
+  auto scope = rank.progress.phase(std::string(60'000, 'x'));
+  std::this_thread::sleep_for(1s);
+  std::atomic<bool> ended = false;
+  auto end = std::async(std::launch::async, [&] {
+    rank.monitor->goodbye();
+    rank.monitor.reset();
+    ended = true;
+  });
+  for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() < start + 500ms;)
+    board.send(Tick{}, 0ms);
+  bool said_goodbye = false;
+  while (!ended && !said_goodbye) {
+    board.receive([&](const BoardMessage& message) { said_goodbye |= std::holds_alternative<Bye>(message); });
+    if (!board.is_open()) break;
+  }
+  EXPECT_TRUE(said_goodbye);
+  board.send(Close{}, 1s);
+  end.get();
+}
+
 // Until the connect time-out, a rank that has not joined is late, not hung.
 TEST(FailureBoard, LateRanksGetTheTimeToConnect) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});

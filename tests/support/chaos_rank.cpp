@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <unistd.h>
 #include "comm/run_as_rank.h"
+#include "comm/shared_start.h"
 #include "comm/world.h"
 #include "plan/topology.h"
 #include "tensor/copies.h"
@@ -77,6 +78,7 @@ void talk(const Group& group, int step, const std::string& fault = "") {
 }  // namespace
 
 int main(int argc, char** argv) {
+  fork_into_ranks();
   if (argc < 5) return 2;
   const std::string kind = argv[1];
   const int victim = std::atoi(argv[2]);

@@ -25,7 +25,7 @@ std::string variable(const char* name) {
 }
 
 struct Settings {
-  const bool is_active = !variable("BRAID_FAIL_RANK").empty() && variable("BRAID_FAIL_RANK") == variable("RANK");
+  const std::string rank = variable("BRAID_FAIL_RANK");
   const std::string path = variable("BRAID_FAIL_PATH"), call = variable("BRAID_FAIL_CALL");
   const int error = std::atoi(variable("BRAID_FAIL_ERRNO").c_str());
   const long from = std::atol(variable("BRAID_FAIL_FROM").c_str()),
@@ -35,7 +35,8 @@ struct Settings {
 bool fails(const std::string& path, bool is_open) {
   static const Settings settings;
   static std::atomic<long> calls = 0;
-  if (!settings.is_active || (settings.call == "open") != is_open || path.find(settings.path) == path.npos)
+  if (settings.rank.empty() || (settings.call == "open") != is_open || path.find(settings.path) == path.npos ||
+      settings.rank != variable("RANK"))  // not stored: ranks are forked from a process with those of rank 0
     return false;
   const long call = calls++;
   if (call < settings.from || call >= settings.from + settings.count) return false;

@@ -99,8 +99,10 @@ int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const auto spec = world_spec_from(process_env());
   if (!spec) {
-    execv((std::filesystem::path(own_executable()).parent_path() / "mock_launcher").c_str(), argv);
-    return 2;
+    const std::string launcher = (std::filesystem::path(own_executable()).parent_path() / "mock_launcher").string();
+    std::vector<std::string> command = {launcher, "mock_run", argv[1], argc > 5 ? argv[5] : "60", ""};
+    command.insert(command.end(), argv + 1, argv + argc);
+    replace_process(command);
   }
   const Options options = {.iterations = std::atoi(argv[2]),
                            .iteration_time = std::chrono::milliseconds(std::atoi(argv[3])),

@@ -4,6 +4,7 @@
 #include "base/process.h"
 #include "cluster/local/local_launcher.h"
 #include "comm/run_as_rank.h"
+#include "comm/shared_start.h"
 
 namespace braid::testing {
 namespace {
@@ -18,7 +19,10 @@ struct CallCounter : ::testing::EmptyTestEventListener {
 
 // A rank process that ends here never reached the call it was started for.
 struct RankEnvironment : ::testing::Environment {
-  void SetUp() override { ::testing::UnitTest::GetInstance()->listeners().Append(new CallCounter); }
+  void SetUp() override {
+    fork_into_ranks();
+    ::testing::UnitTest::GetInstance()->listeners().Append(new CallCounter);
+  }
   void TearDown() override {
     if (const char* wanted = std::getenv(kCallVariable)) ADD_FAILURE() << wanted << " was never reached";
   }
@@ -54,6 +58,7 @@ void on_processes(int ranks, const std::function<void(World&)>& body) {
   const std::string filter = "--gtest_filter=" + call.substr(0, call.rfind('#'));
   const int code = launch_local({.ranks = ranks,
                                  .command = {own_executable(), filter, "--gtest_brief=1"},
+                                 .start_together = true,
                                  .log_dir = "",
                                  .port = 0,
                                  .rank_coordinates = {}});

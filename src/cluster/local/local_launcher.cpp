@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves
+constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves; also a start
 constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
 constexpr milliseconds kAfterUserSignal{60000};  // time to end cleanly after a user's first signal
 constexpr milliseconds kEcho{1000};              // within this time a repeated signal is the same request
@@ -95,23 +95,42 @@ class LocalRun {
     const std::string threads = std::to_string(threads_of_ranks(shares).at(0));
     const Endpoint store = {kLoopback, local_port(store_socket_)};
     if (options_.serve_store) store_ = options_.serve_store(std::move(store_socket_));
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      WorldSpec spec;
+    WorldSpec spec;
+    spec.size = spec.local_size = options_.ranks;
+    spec.store = store;
+    spec.store_is_served = store_ != nullptr;
+    spec.board = Endpoint{kLoopback, board_.port()};
+    spec.board_nonce = nonce_;
+    const Fd of_rank_0 = std::move(store_socket_);
+    const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
+    const auto env_of = [&](int rank) {
       spec.rank = spec.local_rank = rank;
-      spec.size = spec.local_size = options_.ranks;
-      spec.store = store;
-      spec.store_is_served = store_ != nullptr;
-      const Fd inherited = rank == 0 ? std::move(store_socket_) : Fd();
-      if (inherited) spec.store_socket = inherited.get();
-      spec.board = Endpoint{kLoopback, board_.port()};
-      spec.board_nonce = nonce_;
+      spec.store_socket = rank == 0 && of_rank_0 ? std::optional(of_rank_0.get()) : std::nullopt;
       auto env = local_rank_env(spec);
       env.insert(options_.env.begin(), options_.env.end());
       // Ranks of Braid would choose the same number; other programs need the variable.
       if (process_env()("OMP_NUM_THREADS").value_or("").empty()) env.emplace("OMP_NUM_THREADS", threads);
-      const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
-      processes_.push_back(spawn_rank(options_.command, env, held, &end_order_, inherited));
+      return env;
+    };
+    if (options_.start_together) return start_together(env_of(0), held, of_rank_0);
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      const auto inherited = rank == 0 && of_rank_0 ? std::vector{of_rank_0.get()} : std::vector<int>{};
+      processes_.push_back(spawn_rank(options_.command, env_of(rank), held, &end_order_, inherited));
     }
+  }
+
+  void start_together(const std::map<std::string, std::string>& env, const std::vector<int>& held, const Fd& inherited) {
+    std::optional<Clock::time_point> give_up_at;
+    const auto gives_up = [&] {
+      if (!give_up_at && signals_.asks_to_end()) give_up_at = Clock::now() + kLeaveAlone;
+      return give_up_at && Clock::now() >= *give_up_at;
+    };
+    processes_ =
+        spawn_ranks_together(options_.ranks, options_.command, env, held, end_order_, inherited, gives_up);
+    const auto status = processes_.front().status;
+    if (!status) return;
+    if (!give_up_at) board_.process_ended({0, describe_status(*status), true, false});
+    step();
   }
 
   void step() {

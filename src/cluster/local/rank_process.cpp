@@ -13,6 +13,7 @@
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"
+#include "comm/shared_start.h"
 
 namespace braid {
 namespace {
@@ -45,7 +46,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, int go_pipe,
-                         pid_t parent, const sigset_t& held, int inherited) {
+                         pid_t parent, const sigset_t& held, const std::vector<int>& inherited) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // the parent died before the line above
@@ -56,7 +57,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
-  if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
+  for (const int fd : inherited) fcntl(fd, F_SETFD, 0);
   execvpe(argv[0], argv, env);
   const int error = errno;
   [[maybe_unused]] const ssize_t ignored = write(error_pipe, &error, sizeof error);
@@ -279,7 +280,7 @@ void RankOutput::append_to_log(const std::string& line) {
 }
 
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
-                       const std::vector<int>& held, EndOrder* ends, const Fd& inherited) {
+                       const std::vector<int>& held, EndOrder* ends, const std::vector<int>& inherited) {
   sigset_t held_set;
   sigemptyset(&held_set);
   for (int signal : held) sigaddset(&held_set, signal);
@@ -295,7 +296,7 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
   if (pid < 0) throw_errno("cannot start a process");
   if (pid == 0)
     become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), go.read.get(), parent,
-           held_set, inherited.get());
+           held_set, inherited);
 
   setpgid(pid, pid);  // in both parent and child, to avoid a race
   if (ends) ends->add(pid);
@@ -310,6 +311,54 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
   }
   for (const Fd* end : {&out.read, &err.read}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
   return {pid, std::move(out.read), std::move(err.read), std::nullopt, false};
+}
+
+std::vector<RankProcess> spawn_ranks_together(int ranks, const std::vector<std::string>& command,
+                                              std::map<std::string, std::string> env, const std::vector<int>& held,
+                                              EndOrder& ends, const Fd& inherited,
+                                              const std::function<bool()>& gives_up) {
+  std::vector<RankProcess> processes(static_cast<std::size_t>(ranks));
+  Pipe pids, go;
+  std::vector<Pipe> outs(processes.size()), errs(processes.size());
+  SharedStart start = {.launcher = getpid(), .pids = pids.write.get(), .go = go.read.get()};
+  std::vector<int> descriptors = {start.pids, start.go};
+  if (inherited) descriptors.push_back(inherited.get());
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    start.outputs.emplace_back(outs[rank].write.get(), errs[rank].write.get());
+    descriptors.insert(descriptors.end(), {outs[rank].write.get(), errs[rank].write.get()});
+  }
+  env.merge(to_env(start));
+  RankProcess shared = spawn_rank(command, env, held, nullptr, descriptors);
+  pids.write = Fd();
+  std::size_t started = 0;
+  while (started < processes.size()) {
+    pollfd entry = {pids.read.get(), POLLIN, 0};
+    if (poll(&entry, 1, 100) <= 0) {
+      if (gives_up()) kill(shared.pid, SIGKILL);
+      continue;
+    }
+    StartedRank rank;
+    if (read(pids.read.get(), &rank, sizeof rank) != sizeof rank) break;
+    processes[static_cast<std::size_t>(rank.rank)].pid = rank.pid;
+    ++started;
+  }
+  int status = 0;
+  waitpid(shared.pid, &status, 0);
+  if (started < processes.size()) {
+    shared.status = status;
+    processes.clear();
+    processes.push_back(std::move(shared));
+    return processes;
+  }
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    ends.add(processes[rank].pid);
+    processes[rank].out = std::move(outs[rank].read);
+    processes[rank].err = std::move(errs[rank].read);
+    for (const Fd* end : {&processes[rank].out, &processes[rank].err}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
+  }
+  const std::string bytes(processes.size(), 'g');
+  if (!write_fully(go.write.get(), bytes)) throw_errno("cannot start a process");
+  return processes;
 }
 
 EndOrder::EndOrder() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -389,6 +438,12 @@ void SignalQueue::stop_this_process() const {
   raise(SIGTSTP);
   pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+}
+
+bool SignalQueue::asks_to_end() const {
+  sigset_t pending;
+  sigpending(&pending);
+  return std::ranges::any_of(kSignals, [&](int s) { return s != SIGTSTP && sigismember(&pending, s) == 1; });
 }
 
 int SignalQueue::next() const {

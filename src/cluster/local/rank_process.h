@@ -30,10 +30,18 @@ class EndOrder {
 };
 
 // `env` is added to this process's. The child dies with its parent thread. Signals in `held` are blocked until the
-// program unblocks them. `ends` knows the process before it runs. `inherited` stays open in the program. ConfigError if
-// the program cannot be run.
+// program unblocks them. `ends` knows the process before it runs. The descriptors in `inherited` stay open in the program.
+// ConfigError if the program cannot be run.
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
-                       const std::vector<int>& held = {}, EndOrder* ends = nullptr, const Fd& inherited = Fd());
+                       const std::vector<int>& held = {}, EndOrder* ends = nullptr,
+                       const std::vector<int>& inherited = {});
+
+// Starts `command` once, as the process that forks into all ranks (comm/shared_start.h); `env` is that of rank 0. Waits
+// until it has done so, or until `gives_up`. If it ends before, it is rank 0, which has ended, and the only element.
+std::vector<RankProcess> spawn_ranks_together(int ranks, const std::vector<std::string>& command,
+                                              std::map<std::string, std::string> env, const std::vector<int>& held,
+                                              EndOrder& ends, const Fd& inherited,
+                                              const std::function<bool()>& gives_up);
 
 // "exited with code 3", "killed by SIGKILL (Killed)"
 std::string describe_status(int status);
@@ -53,6 +61,7 @@ class SignalQueue {
 
   int fd() const { return fd_.get(); }
   int next() const;  // 0: none
+  bool asks_to_end() const;  // whether a signal that next() has not returned yet asks the run to end
 
   // Does what SIGTSTP (Ctrl-Z) does by default. Returns when continued; at once without a shell that can do so.
   void stop_this_process() const;

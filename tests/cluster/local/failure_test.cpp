@@ -96,9 +96,10 @@ void print_latency(const Failure& failure, const std::string& out) {
 void try_failure(const Failure& failure, const std::string& mark, std::map<std::string, std::string> env = {}) {
   SCOPED_TRACE(::testing::PrintToString(failure));
   TemporaryFolder logs;
-  std::vector<std::string> command = {
-      built_program("braid"), "run", "-n", std::to_string(kRanks), "--log-dir", logs.path(), "--"};
-  for (const std::string& word : failure.command()) command.push_back(word);
+  std::vector<std::string> command = {built_program("mock_launcher"), "chaos_rank", std::to_string(kRanks), "0",
+                                      logs.path()};
+  const std::vector<std::string> of_rank = failure.command();
+  command.insert(command.end(), of_rank.begin() + 1, of_rank.end());
   env[kTrialVariable] = mark;
   const auto run = run_program(command, env);
 
