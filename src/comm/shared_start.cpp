@@ -25,8 +25,7 @@ void become(int rank, const SharedStart& start) {
   setpgid(0, 0);
   const StartedRank started = {rank, getpid()};
   char go;
-  if (write(start.pids, &started, sizeof started) != sizeof started ||
-      TEMP_FAILURE_RETRY(read(start.go, &go, 1)) != 1)
+  if (write(start.pids, &started, sizeof started) != sizeof started || TEMP_FAILURE_RETRY(read(start.go, &go, 1)) != 1)
     _exit(kFailed);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != start.launcher) _exit(kFailed);  // it died before the line above

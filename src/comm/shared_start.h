@@ -9,8 +9,8 @@ namespace braid {
 // The process that the launcher starts inherits these descriptors.
 struct SharedStart {
   pid_t launcher = 0;
-  int pids = -1;                              // each rank writes a StartedRank here
-  int go = -1;                                // then it waits until it can read a byte here
+  int pids = -1;                               // each rank writes a StartedRank here
+  int go = -1;                                 // then it waits until it can read a byte here
   std::vector<std::pair<int, int>> outputs{};  // of each rank: its standard output and standard error
 };
 struct StartedRank {

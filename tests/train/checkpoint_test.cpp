@@ -82,7 +82,7 @@ const std::map<std::string, Layout> kLayouts = {
     {"no zero", {.images = {.dp = 2}, .language = {.dp = 4, .ep = 2}, .zero = false}},
     {"buckets",
      {.images = {.tp = 2, .dp = 2}, .language = {.dp = 2, .pp = 2}, .overlap = true, .gather_overlap = true}},
-    {"wide", {.images = {.dp = 8}, .language = {.dp = 8}}},
+    {"wide", {.images = {.dp = 8}, .language = {.dp = 8}, .micro_batch = 1}},
     {"interleaved",
      {.images = {.dp = 2}, .language = {.dp = 2, .pp = 2, .vpp = 2}, .overlap = true, .gather_overlap = true}},
 };

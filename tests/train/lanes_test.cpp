@@ -83,7 +83,7 @@ struct Part {
 
 Part run(int dp, int steps, const std::vector<std::string>& positions) {
   const testing::TrainingLayout layout = {
-      .images = {.dp = dp}, .language = {.dp = dp}, .provider = without_expert_bias};
+      .images = {.dp = dp}, .language = {.dp = dp}, .micro_batch = 1, .provider = without_expert_bias};
   const Topology topology = testing::topology_of(layout);
   const Provider provider = layout.provider();
   const auto samples = testing::mock(testing::mixed_data())(provider, topology);

@@ -50,6 +50,7 @@ TEST(ProductionTopology, Of9NodesEqualsOneProcess) {
   const Layout layout = {.images = {.dp = 8},
                          .language = {.tp = 2, .dp = 32, .ep = 16},
                          .sp = true,
+                         .micro_batch = 1,
                          .global_batch = 64,
                          .provider = narrow_vlm};
   ASSERT_EQ(topology_of(layout).world_size(), 72);
@@ -60,6 +61,7 @@ TEST(ProductionTopology, Of33NodesEqualsOneProcess) {
   const Layout layout = {.images = {.dp = 8},
                          .language = {.tp = 2, .dp = 128, .ep = 8},
                          .sp = true,
+                         .micro_batch = 1,
                          .global_batch = 128,
                          .provider = narrow_vlm};
   ASSERT_EQ(topology_of(layout).world_size(), 264);

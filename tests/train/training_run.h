@@ -22,7 +22,7 @@ Provider small_omni();
 struct TrainingLayout {
   GridSizes images{}, audio{}, language{};  // audio: for providers with an audio encoder
   bool colocated = false, sp = false, recompute = false;
-  int micro_batch = 1;
+  int micro_batch = 2;
   bool zero = true, overlap = false, gather_overlap = false;
   std::vector<std::string> frozen{};
   at::ScalarType dtype = at::kDouble;

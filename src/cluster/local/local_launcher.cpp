@@ -119,14 +119,14 @@ class LocalRun {
     }
   }
 
-  void start_together(const std::map<std::string, std::string>& env, const std::vector<int>& held, const Fd& inherited) {
+  void start_together(const std::map<std::string, std::string>& env, const std::vector<int>& held,
+                      const Fd& inherited) {
     std::optional<Clock::time_point> give_up_at;
     const auto gives_up = [&] {
       if (!give_up_at && signals_.asks_to_end()) give_up_at = Clock::now() + kLeaveAlone;
       return give_up_at && Clock::now() >= *give_up_at;
     };
-    processes_ =
-        spawn_ranks_together(options_.ranks, options_.command, env, held, end_order_, inherited, gives_up);
+    processes_ = spawn_ranks_together(options_.ranks, options_.command, env, held, end_order_, inherited, gives_up);
     const auto status = processes_.front().status;
     if (!status) return;
     if (!give_up_at) board_.process_ended({0, describe_status(*status), true, false});

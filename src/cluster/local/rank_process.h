@@ -30,8 +30,8 @@ class EndOrder {
 };
 
 // `env` is added to this process's. The child dies with its parent thread. Signals in `held` are blocked until the
-// program unblocks them. `ends` knows the process before it runs. The descriptors in `inherited` stay open in the program.
-// ConfigError if the program cannot be run.
+// program unblocks them. `ends` knows the process before it runs. The descriptors in `inherited` stay open in the
+// program. ConfigError if the program cannot be run.
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
                        const std::vector<int>& held = {}, EndOrder* ends = nullptr,
                        const std::vector<int>& inherited = {});
@@ -60,7 +60,7 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
 
   int fd() const { return fd_.get(); }
-  int next() const;  // 0: none
+  int next() const;          // 0: none
   bool asks_to_end() const;  // whether a signal that next() has not returned yet asks the run to end
 
   // Does what SIGTSTP (Ctrl-Z) does by default. Returns when continued; at once without a shell that can do so.
