@@ -3,12 +3,13 @@
 #   braid_library(NAME ...)     the static library of one folder of src/
 #   braid_executable(NAME ...)  a program, left at the top of the build folder
 #   braid_test(FOLDER ...)      the tests of that folder, as one program
+#   braid_links_first(...)      the optimised files of libraries before all others of a program
 #   braid_uses_optional(...)    files that use a library which a machine may lack
 #   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
 # The first three take SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
-# elsewhere does not compile. With COLD, little time is spent in these files, so they are not optimised; COLD_TORCH
-# holds for the TORCH_SOURCES only. With clang, files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/, braid_compiles_tests is set.
+# elsewhere does not compile. Little time is spent in COLD_SOURCES and COLD_TORCH_SOURCES, so these are not optimised.
+# With clang, files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/, braid_compiles_tests is set.
 
 # With --as-needed, a program that calls nothing of libtorch does not load it, which saves a quarter of a second. libtorch_cpu
 # exports parts of the C++ library, which must therefore come first.
@@ -57,9 +58,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(libraries fmt::fmt nlohmann_json::nlohmann_json)
   set(plain_headers ${BRAID_FMT_INCLUDE}/fmt/format.h ${braid_common_headers})
   braid_pch(plain "" "${libraries}" ${plain_headers})
-  braid_pch(plain_cold -O0 "${libraries}" ${plain_headers})
   braid_pch(torch "" "libtorch;${libraries}" ${braid_torch_headers})
-  braid_pch(torch_cold -O0 "libtorch;${libraries}" ${braid_torch_headers})
   if(BRAID_TESTS)
     braid_pch(plain_tests -O0 "${libraries};GTest::gmock" ${plain_headers} gmock/gmock.h)
     braid_pch(torch_tests -O0 "libtorch;${libraries};GTest::gmock" ${braid_torch_headers} gmock/gmock.h)
@@ -71,20 +70,13 @@ else()
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/standard_headers.h CONTENT "${includes}")
 endif()
 
-# Compiles the sources of `target`, which see libtorch (kind "torch") or do not ("plain"). Tests spend their time in the
-# libraries that they test, and COLD folders in those that they call; without optimisation both compile in a third of the
-# time.
-function(braid_compile_options target kind)
-  set(cold NO)
-  if(TRUE IN_LIST ARGN)
-    set(cold YES)
-  endif()
-  target_compile_options(${target} PRIVATE ${braid_warnings} $<$<OR:$<BOOL:${cold}>,$<BOOL:${braid_compiles_tests}>>:-O0>)
-  set(pch ${kind})
+# Compiles the sources of `target`, which see libtorch (`pch` "torch") or do not ("plain"), with these options. Tests spend
+# their time in the libraries that they test, and cold files in those that they call; without optimisation both compile in
+# a third of the time.
+function(braid_compile_options target pch)
+  target_compile_options(${target} PRIVATE ${braid_warnings} $<$<BOOL:${braid_compiles_tests}>:-O0> ${ARGN})
   if(braid_compiles_tests)
-    set(pch ${kind}_tests)
-  elseif(cold)
-    set(pch ${kind}_cold)
+    string(APPEND pch _tests)
   endif()
   if(TARGET braid_${pch}_pch)
     add_dependencies(${target} braid_${pch}_pch_ready)
@@ -93,7 +85,7 @@ function(braid_compile_options target kind)
     return()
   endif()
   target_compile_options(${target} PRIVATE "SHELL:-include ${CMAKE_BINARY_DIR}/standard_headers.h")
-  if(kind STREQUAL torch)
+  if(pch MATCHES torch)
     # As in the precompiled header, at::Tensor and its operators are declared everywhere: the text of a file does not show
     # that it adds tensors, so tests/base/includes_test.cpp could not ask for this include. With AT_PER_OPERATOR_HEADERS
     # the header does not include all functions, and costs nothing.
@@ -101,18 +93,35 @@ function(braid_compile_options target kind)
   endif()
 endfunction()
 
+# The objects `target`_`part` of these files, as a part of `target`.
+function(braid_add_objects target part pch options libraries)
+  if(ARGN)
+    set(objects ${target}_${part})
+    add_library(${objects} OBJECT ${ARGN})
+    target_include_directories(${objects} PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+    target_link_libraries(${objects} PRIVATE ${libraries})
+    braid_compile_options(${objects} ${pch} ${options})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endif()
+endfunction()
+
 function(braid_add_parts target)
-  cmake_parse_arguments(PART "COLD;COLD_TORCH" "" "SOURCES;TORCH_SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(PART "" "" "SOURCES;COLD_SOURCES;TORCH_SOURCES;COLD_TORCH_SOURCES;DEPENDS" ${ARGN})
   target_sources(${target} PRIVATE ${PART_SOURCES})
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PUBLIC ${PART_DEPENDS})
-  braid_compile_options(${target} plain ${PART_COLD})
-  if(PART_TORCH_SOURCES)
-    add_library(${target}_torch OBJECT ${PART_TORCH_SOURCES})
-    target_include_directories(${target}_torch PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
-    target_link_libraries(${target}_torch PRIVATE ${PART_DEPENDS} libtorch)
-    braid_compile_options(${target}_torch torch ${PART_COLD} ${PART_COLD_TORCH})
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_torch>)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)  # not known if all files are in other parts
+  # Precompiled headers hold no machine code, so cold files share them; clang minds that __OPTIMIZE__ was defined there.
+  set(cold -O0)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    list(APPEND cold "SHELL:-Xclang -fno-validate-pch")
+  endif()
+  set(with_torch ${PART_DEPENDS} libtorch)
+  braid_compile_options(${target} plain)
+  braid_add_objects(${target} torch torch "" "${with_torch}" ${PART_TORCH_SOURCES})
+  braid_add_objects(${target} cold plain "${cold}" "${PART_DEPENDS}" ${PART_COLD_SOURCES})
+  braid_add_objects(${target} cold_torch torch "${cold}" "${with_torch}" ${PART_COLD_TORCH_SOURCES})
+  if(PART_TORCH_SOURCES OR PART_COLD_TORCH_SOURCES)
     target_link_libraries(${target} PRIVATE
       $<LINK_ONLY:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:libtorch>>)
   endif()
@@ -153,11 +162,16 @@ function(braid_executable name)
   braid_add_parts(${name} ${ARGN})
 endfunction()
 
-# braid_links_first(TARGET LIBRARY...): TARGET, which must depend on these libraries, gets them before its own objects. Of
-# the copies of an inline function the linker keeps the first one, so that one should be optimised.
+# braid_links_first(TARGET LIBRARY...): TARGET, which must depend on these libraries, gets their optimised objects before
+# its own and all others. Of the copies of an inline function the linker keeps the first one, so that one is optimised.
 function(braid_links_first target)
-  list(TRANSFORM ARGN REPLACE ".+" "$<TARGET_FILE:\\0>" OUTPUT_VARIABLE files)
-  target_link_options(${target} PRIVATE LINKER:--whole-archive ${files} LINKER:--no-whole-archive)
+  foreach(library IN LISTS ARGN)
+    target_link_options(${target} PRIVATE $<TARGET_OBJECTS:${library}>)
+    if(TARGET ${library}_torch)
+      target_link_options(${target} PRIVATE
+        $<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:$<TARGET_OBJECTS:${library}_torch>>)
+    endif()
+  endforeach()
 endfunction()
 
 # For what hangs; a machine that is busy with other work may take ten times as long as an idle one.

@@ -144,6 +144,12 @@ std::string as_yaml(const std::string& text) {
 
 }  // namespace
 
+std::ptrdiff_t place_of(std::string_view name, std::span<const char* const> names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  BRAID_CHECK(found != names.end(), "'{}' is not a value of this setting", name);
+  return found - names.begin();
+}
+
 struct YamlReader::State {
   std::string name;
   YAML::Node root;

@@ -23,12 +23,10 @@ const char* name_of(Enum value) {
 }
 
 // The value with this name, which must be one of them.
+std::ptrdiff_t place_of(std::string_view name, std::span<const char* const> names);
 template <Choice Enum>
 Enum choice_named(std::string_view name) {
-  const auto names = choice_names(Enum{});
-  const auto found = std::find(names.begin(), names.end(), name);
-  BRAID_CHECK(found != names.end(), "'{}' is not a value of this setting", name);
-  return static_cast<Enum>(found - names.begin());
+  return static_cast<Enum>(place_of(name, choice_names(Enum{})));
 }
 
 // What ranks compute on. Auto: a GPU if there is one.
@@ -48,18 +46,15 @@ class Fields {
                       const char* help) = 0;
   // One of the values of an enum, or only of those in `allowed`.
   template <Choice Enum>
-  void choice(const char* key, Enum& value, std::vector<Enum> allowed, const char* help) {
+  void choice(const char* key, Enum& value, std::initializer_list<Enum> allowed, const char* help) {
     std::vector<std::string> names;
     for (const Enum each : allowed) names.push_back(name_of(each));
-    std::string name = name_of(value);
-    choice(key, name, names, help);
-    value = choice_named<Enum>(name);
+    choose(key, value, names, help);
   }
   template <Choice Enum>
   void choice(const char* key, Enum& value, const char* help) {
-    std::vector<Enum> all;
-    for (std::size_t i = 0; i < choice_names(value).size(); ++i) all.push_back(static_cast<Enum>(i));
-    choice(key, value, all, help);
+    const auto names = choice_names(value);
+    choose(key, value, {names.begin(), names.end()}, help);
   }
   // Strings that must be among `choices`: a YAML list, or one string with commas between them.
   virtual void list(const char* key, std::vector<std::string>& values, const std::vector<std::string>& choices,
@@ -95,6 +90,12 @@ class Fields {
   virtual std::vector<std::string> entries(const std::vector<std::string>& present) = 0;
 
  private:
+  template <Choice Enum>
+  void choose(const char* key, Enum& value, const std::vector<std::string>& names, const char* help) {
+    std::string name = name_of(value);
+    choice(key, name, names, help);
+    value = choice_named<Enum>(name);
+  }
   template <class Config>
   static Config& entry(std::vector<Config>& values, const std::string& name) {
     for (Config& value : values)

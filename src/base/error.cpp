@@ -23,8 +23,15 @@ std::string describe(const std::vector<Problem>& problems) {
 
 }  // namespace
 
+ConfigError::ConfigError(Problem problem) : ConfigError(std::vector<Problem>{std::move(problem)}) {}
 ConfigError::ConfigError(std::vector<Problem> problems)
     : std::runtime_error(describe(problems)), problems_(std::move(problems)) {}
+
+void append(Problems& all, Problems more) { std::ranges::move(more, std::back_inserter(all)); }
+
+void throw_if_any(Problems problems) {
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
 
 void throw_check_failed(const char* file, int line, const std::string& message) {
   throw std::logic_error(fmt::format("internal error at {}:{}: {}", file, line, message));

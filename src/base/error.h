@@ -18,7 +18,7 @@ struct Problem {
 
 class ConfigError : public std::runtime_error {
  public:
-  explicit ConfigError(Problem problem) : ConfigError(std::vector<Problem>{std::move(problem)}) {}
+  explicit ConfigError(Problem problem);
   explicit ConfigError(std::vector<Problem> problems);
   const std::vector<Problem>& problems() const { return problems_; }
 
@@ -27,10 +27,8 @@ class ConfigError : public std::runtime_error {
 };
 
 using Problems = std::vector<Problem>;
-inline void append(Problems& all, Problems more) { std::ranges::move(more, std::back_inserter(all)); }
-inline void throw_if_any(Problems problems) {
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
+void append(Problems& all, Problems more);
+void throw_if_any(Problems problems);
 
 struct CommError : std::runtime_error {
   using std::runtime_error::runtime_error;

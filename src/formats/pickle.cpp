@@ -240,6 +240,20 @@ class Writer {
 
 }  // namespace
 
+PickleValue pickle(decltype(PickleNode::value) value) {
+  return std::make_shared<const PickleNode>(PickleNode{std::move(value)});
+}
+PickleValue pickle_none() { return pickle(PickleNone{}); }
+PickleValue pickle_bytes(std::string data) { return pickle(PickleBytes{std::move(data)}); }
+PickleValue pickle_tuple(std::vector<PickleValue> items) { return pickle(PickleTuple{std::move(items)}); }
+PickleValue pickle_list(std::vector<PickleValue> items) { return pickle(PickleList{std::move(items)}); }
+PickleValue pickle_global(std::string module, std::string name) {
+  return pickle(PickleGlobal{std::move(module), std::move(name)});
+}
+PickleValue pickle_call(PickleValue type, std::vector<PickleValue> args) {
+  return pickle(PickleObject{.type = std::move(type), .args = std::move(args)});
+}
+
 PickleValue pickle_dict(std::vector<std::pair<std::string, PickleValue>> items) {
   PickleDict dictionary;
   for (auto& [key, value] : items) dictionary.items.emplace_back(pickle(std::move(key)), std::move(value));

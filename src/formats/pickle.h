@@ -42,19 +42,13 @@ struct PickleNode {
 };
 
 // Constructors.
-inline PickleValue pickle(decltype(PickleNode::value) value) {
-  return std::make_shared<const PickleNode>(PickleNode{std::move(value)});
-}
-inline PickleValue pickle_none() { return pickle(PickleNone{}); }
-inline PickleValue pickle_bytes(std::string data) { return pickle(PickleBytes{std::move(data)}); }
-inline PickleValue pickle_tuple(std::vector<PickleValue> items) { return pickle(PickleTuple{std::move(items)}); }
-inline PickleValue pickle_list(std::vector<PickleValue> items) { return pickle(PickleList{std::move(items)}); }
-inline PickleValue pickle_global(std::string module, std::string name) {
-  return pickle(PickleGlobal{std::move(module), std::move(name)});
-}
-inline PickleValue pickle_call(PickleValue type, std::vector<PickleValue> args) {
-  return pickle(PickleObject{.type = std::move(type), .args = std::move(args)});
-}
+PickleValue pickle(decltype(PickleNode::value) value);
+PickleValue pickle_none();
+PickleValue pickle_bytes(std::string data);
+PickleValue pickle_tuple(std::vector<PickleValue> items);
+PickleValue pickle_list(std::vector<PickleValue> items);
+PickleValue pickle_global(std::string module, std::string name);
+PickleValue pickle_call(PickleValue type, std::vector<PickleValue> args);
 PickleValue pickle_dict(std::vector<std::pair<std::string, PickleValue>> items);
 
 // Accessors. `as` is null for a value of another kind, and for none.

@@ -1,10 +1,41 @@
-// An append-only file, for logs that must survive a crash of their process: when append() returns, the operating system
-// has the text.
+// Which files a run's log consists of, and two kinds of them.
 #pragma once
 
+#include "base/config.h"
 #include "base/socket.h"
 
 namespace braid {
+
+// Which iterations libtorch's profiler records. As in Megatron, these are `step_start` + 1 to `step_end`.
+struct ProfileConfig {
+  bool enabled = false;
+  std::int64_t step_start = 10, step_end = 12;
+  std::string ranks = "0";  // global, with commas between them
+  std::string dir = "profiles";
+
+  std::vector<int> rank_list() const;
+  bool profiles(int global_rank) const;
+};
+
+struct LogConfig {
+  int log_interval = 10;          // iterations between lines
+  std::string tensorboard_dir{};  // these three: empty means not written
+  std::string metrics_file{};
+  std::string trace_dir{};
+  bool log_num_zeros = false;
+  bool progress = true;
+  ProfileConfig profile{};
+};
+
+void describe(Fields& fields, ProfileConfig& config);
+void describe(Fields& fields, LogConfig& config);
+// Keys as in a recipe's section "log".
+std::vector<Problem> validate(const LogConfig& config);
+// Checks that the run has the profiled iterations and ranks. The config must be valid.
+std::vector<Problem> profile_problems(const ProfileConfig& config, std::int64_t iterations, std::int64_t ranks);
+
+// --- An append-only file, for logs that must survive a crash of their process: when append() returns, the operating
+// system has the text.
 
 class AppendOnlyFile {
  public:

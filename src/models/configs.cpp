@@ -96,6 +96,14 @@ void Checks::grouped_heads(const Heads& heads, const Heads& groups) {
       fmt::format("cp must divide {}, or be a multiple of {} that divides {}", own, own, own_heads));
 }
 
+void Checks::norm_eps(double eps) {
+  if (!(eps >= 0)) add("norm_eps", fmt::format("norm_eps={} must be 0 or more", eps), "use e.g. 1e-5");
+}
+
+void Checks::add(const char* field, std::string what, std::string fix) {
+  problems_.push_back({std::move(what), where_ + "." + field, std::move(fix)});
+}
+
 void Checks::stages(const char* field, int layers) {
   if (layout_.stages() <= layers || layers < 1) return;
   const bool chunks = layout_.vpp > 1;

@@ -42,12 +42,8 @@ class Checks {
   void grouped_heads(const Heads& heads, const Heads& groups);
   // No pipeline stage may be empty.
   void stages(const char* field, int layers);
-  void norm_eps(double eps) {
-    if (!(eps >= 0)) add("norm_eps", fmt::format("norm_eps={} must be 0 or more", eps), "use e.g. 1e-5");
-  }
-  void add(const char* field, std::string what, std::string fix) {
-    problems_.push_back({std::move(what), where_ + "." + field, std::move(fix)});
-  }
+  void norm_eps(double eps);
+  void add(const char* field, std::string what, std::string fix);
 
   bool failed() const { return !problems_.empty(); }
   std::vector<Problem> take() { return std::move(problems_); }

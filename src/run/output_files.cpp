@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include "base/files.h"
 #include "base/strings.h"
+#include "data/shards/data_set.h"
 #include "formats/atomic_file.h"
 
 namespace braid {

@@ -4,7 +4,7 @@
 #include "comm/run_as_rank.h"
 #include "data/batches/sample_sizes.h"
 #include "data/samples/data_config.h"
-#include "log/run_log.h"
+#include "log/log_files.h"
 #include "models/providers.h"
 #include "nn/config.h"
 #include "optim/optimizer_config.h"

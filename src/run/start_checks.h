@@ -5,6 +5,8 @@
 
 namespace braid {
 
+struct Blend;
+
 // --- whether Braid can read the data set and tokenizer, both fit the model, and every lane has samples
 
 // The positions in the data that a checkpoint has stored.

@@ -7,6 +7,7 @@
 #include "data/batches/batch.h"
 #include "data/batches/mock_data.h"
 #include "log/profiling.h"
+#include "log/run_log.h"
 #include "ops/attention.h"
 #include "paper/stage.h"
 #include "plan/op.h"

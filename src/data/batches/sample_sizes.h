@@ -8,13 +8,14 @@
 
 #include "base/config.h"
 #include "base/philox.h"
-#include "data/samples/token_sequence.h"
 #include "models/providers.h"
 #include "plan/topology.h"
 
 namespace braid {
 
+struct MediaToken;
 struct ReadSample;
+struct VisionInput;
 
 struct MockMediaConfig {
   std::string name{};                // of the encoder
