@@ -64,7 +64,7 @@ TEST(Schedule, EndsInEveryLayoutUpTo16Ranks) {
         if (colocated ? language.ranks() != encoder.ranks() : language.ranks() + encoder.ranks() > 16) continue;
         const std::optional<Topology> topology = topology_of({encoder}, language, colocated);
         if (!topology) continue;
-        for (int microbatches = 1; microbatches <= 8; ++microbatches) {
+        for (const int microbatches : {1, 2, 3, 5, 8}) {
           check(*topology, {.microbatches = microbatches, .overlap_reduce = microbatches % 2 == 0});
           check(*topology, {.microbatches = microbatches,
                             .frozen = {"encoder0"},
@@ -76,7 +76,7 @@ TEST(Schedule, EndsInEveryLayoutUpTo16Ranks) {
                 {.microbatches = microbatches, .frozen_before_last_stage = {"encoder0"}, .prefetch = microbatches % 3});
         }
       }
-  EXPECT_GT(checked, 100000);
+  EXPECT_GT(checked, 80000);
 }
 
 // 9, 33, 68 and 100 nodes of 8 ranks; the second of 33 nodes is that of recipes/nemotron-vlm-54l-mock.yaml. Their
@@ -134,7 +134,7 @@ TEST(Schedule, EndsWithInterleavedStages) {
           if (colocated ? language.ranks() != encoder.ranks() : language.ranks() + encoder.ranks() > 16) continue;
           Sizes interleaved = language;
           interleaved.vpp = vpp;
-          for (const int microbatches : {1, language.pp, 2 * language.pp, 3 * language.pp}) {
+          for (const int microbatches : {1, language.pp, 2 * language.pp}) {
             const auto topology = topology_of({encoder}, interleaved, colocated, microbatches);
             if (!topology) continue;
             for (const ScheduleOptions& frozen :

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   return braid::launch_local(
       {.ranks = std::atoi(argv[2]),
        .command = command,
-       .start_together = program == "chaos_rank",
+       .start_together = program != "mock_run",
        .log_dir = argv[4],
        .stop_grace = grace.count() > 0 ? std::optional(grace) : std::nullopt,
        .stop_messages = {.next = [](const auto& progress) { return progress ? "going on" : "starting"; },

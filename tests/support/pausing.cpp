@@ -2,6 +2,7 @@
 // waits for events, and a longer pause before the monitor thread of one rank, or of all, receives news.
 //   LD_PRELOAD=libpausing.so BRAID_PAUSE_SEED=7 [BRAID_PAUSE_MONITOR_OF=1|all] [BRAID_PAUSE_EXIT=1] PROGRAM
 // BRAID_PAUSE_EXIT holds what a transport writes during exit() until the destructors of all statics have run.
+// BRAID_PAUSE_START=hang|end|thread: what happens in a process that is to fork into ranks, before its main.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <string>
 #include <sys/epoll.h>
 #include <sys/uio.h>
+#include <thread>
 #include <time.h>
 #include <unistd.h>
 
@@ -64,6 +66,13 @@ void let_held_threads_write(int, void*) {
 // Handlers run in reverse order: this one, registered before main, runs after the destructors of all statics.
 __attribute__((constructor)) void register_exit_handler() {
   if (number("BRAID_PAUSE_EXIT") != 0) on_exit(let_held_threads_write, nullptr);
+}
+
+__attribute__((constructor)) void disturb_start() {
+  const std::string what = std::getenv("BRAID_SHARED_START") ? variable("BRAID_PAUSE_START") : "";
+  if (what == "hang") pause();
+  if (what == "end") _exit(3);
+  if (what == "thread") std::thread(pause).detach();
 }
 
 bool is_held_monitor() {

@@ -60,6 +60,38 @@ TEST(LocalLauncher, RanksShareTheCpus) {
   EXPECT_THAT(unset.out, AllOf(HasSubstr("[0] " + share), HasSubstr("[1] " + share)));
 }
 
+// Ranks that share the start of their program, which is disturbed. Stopped with SIGINT after some seconds.
+testing::Finished start_together(const std::string& disturbance, int seconds = 60) {
+  return run_program({"timeout", "-s", "INT", std::to_string(seconds), built_program("mock_launcher"), "world_probe",
+                      "3", "0", "", "meet"},
+                     {{"LD_PRELOAD", built_program("libpausing.so")},
+                      {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+                      {"BRAID_PAUSE_START", disturbance}});
+}
+
+TEST(SharedStart, EachRankFindsItsWorldEvenWhereThreadsForbidAFork) {
+  for (const char* disturbance : {"", "thread"}) {
+    const auto run = start_together(disturbance);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    for (const int rank : {0, 1, 2})
+      EXPECT_THAT(run.out, AllOf(HasSubstr(fmt::format("[{0}] rank {0} of 3, {0} of 3 here", rank)),
+                                 HasSubstr(fmt::format("[{}] threads: ", rank))));
+  }
+}
+
+TEST(SharedStart, AProgramThatEndsTooEarlyIsAFailureOfRankZero) {
+  const auto run = start_together("end");
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("root cause: rank 0 "), HasSubstr("failed in start-up: exited with code 3")));
+}
+
+// As on a file system that does not answer.
+TEST(SharedStart, AStartThatHangsCanBeStopped) {
+  const auto run = start_together("hang", 1);
+  EXPECT_EQ(run.exit_code, 124) << run.err;  // timeout's own: the launcher has ended
+  EXPECT_THAT(run.err, Not(HasSubstr("root cause")));
+}
+
 TEST(LocalLauncher, StdoutAndStderrStayApartAndLinesWhole) {
   const auto run = run_shell(2, "printf 'no newline'; echo err >&2");
   EXPECT_THAT(run.out, AllOf(HasSubstr("[0] no newline\n"), HasSubstr("[1] no newline\n"), Not(HasSubstr("err"))));
