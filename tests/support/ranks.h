@@ -6,10 +6,10 @@
 
 namespace braid::testing {
 
-// As processes: this test program is started again, told to run only the current test, and in it only this call, and
-// forks into the ranks before any test begins (later, libtorch has threads). The ranks run under Braid's own launcher,
-// so one that hangs or crashes is named; an expectation that fails in any of them fails the test. A test may call it
-// several times.
+// As processes: this test program is started again, told to run only the current test, and in it only this call, where
+// it forks into the ranks: what the test has computed before, all of them have. The ranks run under Braid's own
+// launcher, so one that hangs or crashes is named; an expectation that fails in any of them fails the test. A test may
+// call it several times.
 //
 // BRAID_TEST_DEVICE=cuda puts the tensors of every rank on the GPU, which they share.
 void on_processes(int ranks, const std::function<void(World&)>& body);

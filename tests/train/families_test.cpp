@@ -209,8 +209,9 @@ TEST(OmniTraining, EqualsOneProcessAsProcesses) {
   const Layout layout =
       of(small_omni, {.images = {.dp = 2}, .audio = {.pp = 2}, .language = {.tp = 2}, .sp = true, .micro_batch = 2});
   const Topology topology = topology_of(layout);
+  const Trained& expected = alone(layout);
   testing::on_processes(topology.world_size(), [&](World& world) {
-    expect_same_on_rank(testing::train_on(world, layout, topology), alone(layout));
+    expect_same_on_rank(testing::train_on(world, layout, topology), expected);
   });
 }
 

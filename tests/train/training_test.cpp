@@ -334,6 +334,7 @@ TEST(Training, EveryCombinationOfFrozenPartsEqualsOneProcess) {
 // Over Gloo. Every rank compares its shards, so that the last update and its gather are checked too. Layouts with as
 // many ranks share processes, whose start and reference run take longer than their steps.
 TEST(Training, EqualsOneProcessAsProcesses) {
+  const Trained& expected = alone();  // before the processes, which all have it
   std::map<int, std::vector<Layout>> by_ranks;
   for (const Layout& layout :
        {Layout{}, Layout{.language = {.dp = 2}, .overlap = true, .gather_overlap = true},
@@ -346,7 +347,7 @@ TEST(Training, EqualsOneProcessAsProcesses) {
     testing::on_processes(ranks, [&, &layouts = layouts](World& world) {
       for (const Layout& layout : layouts) {
         SCOPED_TRACE(::testing::PrintToString(layout));
-        expect_same_on_rank(testing::train_on(world, layout, topology_of(layout)), alone());
+        expect_same_on_rank(testing::train_on(world, layout, topology_of(layout)), expected);
       }
     });
 }
