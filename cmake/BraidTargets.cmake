@@ -7,9 +7,10 @@
 #   braid_uses_optional(...)    files that use a library which a machine may lack
 #   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
-# The first three take SOURCES, TORCH_SOURCES and DEPENDS (libraries). Only TORCH_SOURCES see libtorch's headers, so a stray include
-# elsewhere does not compile. Little time is spent in COLD_SOURCES and COLD_TORCH_SOURCES, so these are not optimised.
-# With clang, files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/, braid_compiles_tests is set.
+# The first three take SOURCES, COLD_SOURCES, TORCH_SOURCES, COLD_TORCH_SOURCES and DEPENDS (libraries). Only the two with
+# TORCH see libtorch's headers, so a stray include elsewhere does not compile. Little time is spent in cold files, which
+# are not optimised. With clang, files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/,
+# braid_compiles_tests is set.
 
 # With --as-needed, a program that calls nothing of libtorch does not load it, which saves a quarter of a second. libtorch_cpu
 # exports parts of the C++ library, which must therefore come first.
@@ -93,7 +94,7 @@ function(braid_compile_options target pch)
   endif()
 endfunction()
 
-# The objects `target`_`part` of these files, as a part of `target`.
+# Compiles these files as the object library `target`_`part` and adds them to `target`.
 function(braid_add_objects target part pch options libraries)
   if(ARGN)
     set(objects ${target}_${part})
@@ -111,7 +112,7 @@ function(braid_add_parts target)
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PUBLIC ${PART_DEPENDS})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)  # not known if all files are in other parts
-  # Precompiled headers hold no machine code, so cold files share them; clang minds that __OPTIMIZE__ was defined there.
+  # Precompiled headers hold no machine code, so cold files share them. Clang would refuse that: __OPTIMIZE__ is defined in them.
   set(cold -O0)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     list(APPEND cold "SHELL:-Xclang -fno-validate-pch")

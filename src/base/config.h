@@ -22,8 +22,10 @@ const char* name_of(Enum value) {
   return choice_names(value)[static_cast<std::size_t>(value)];
 }
 
-// The value with this name, which must be one of them.
+// The position of `name`, which must be one of `names`.
 std::ptrdiff_t place_of(std::string_view name, std::span<const char* const> names);
+
+// The value with this name, which must be one of them.
 template <Choice Enum>
 Enum choice_named(std::string_view name) {
   return static_cast<Enum>(place_of(name, choice_names(Enum{})));

@@ -45,7 +45,7 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
     if (command.dist.device == DeviceChoice::Cuda && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
-                         .start_together = true,
+                         .forks_into_ranks = true,
                          .rank_coordinates = topology.all_coordinates()});
   }
   if (spec->size != topology.world_size())
@@ -77,7 +77,7 @@ void measure_processes(HardwareProfile& profile, const std::function<void(const 
     const fs::path path = fs::temp_directory_path() / ("braid-calibrate-" + make_nonce());
     exit_code = launch_local({.ranks = ranks,
                               .command = {own_executable(), "plan", kPlanCalibrate.name, kAsRank, path.string()},
-                              .start_together = true,
+                              .forks_into_ranks = true,
                               .env = {{"OMP_NUM_THREADS", "1"}}});
     const CollectiveTimes measured = read_collectives(path.string());
     fs::remove(path);

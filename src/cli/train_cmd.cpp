@@ -53,7 +53,7 @@ int evaluate(const RankCommands& as_rank, const EvalOptions& options, const std:
   if (spec) return as_rank.evaluate(options, recipe, topology, *spec, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
-                       .start_together = true,
+                       .forks_into_ranks = true,
                        .rank_coordinates = topology.all_coordinates()});
 }
 
@@ -189,7 +189,7 @@ int train_recipe(const RankCommands& as_rank, const TrainOptions& options, Recip
   if (spec) return as_rank.train(recipe, topology, *spec, job, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
-                       .start_together = true,
+                       .forks_into_ranks = true,
                        .log_dir = options.log_dir,
                        .env = {{kHeldLock, lock ? lock->text() : ""}},
                        .rank_coordinates = topology.all_coordinates(),

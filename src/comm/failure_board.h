@@ -135,7 +135,7 @@ struct Hosts {  // sent once every rank has joined
   HostRanks ranks;
 };
 struct Tick {};   // the board is alive
-struct Close {};  // the answer to a bye; to the other ranks: the run is over
+struct Close {};  // answers a bye; to a rank that has said none, it means that the run is over
 
 using BoardMessage = std::variant<Hello, Beat, Fail, Bye, Welcome, Hosts, Tick, RootCause, Close>;
 
@@ -216,7 +216,7 @@ class RankMonitor {
   // call on_failure. `consequence`: a collective failed, so a peer's death may be the cause.
   RootCause report(const std::string& message, bool consequence);
 
-  void goodbye();  // the rank has finished; returns once the board knows, and the connection may close
+  void goodbye();  // the rank has finished; returns when the board has noted it, or is gone
 
   // Called from a signal handler: lets the monitor's thread publish the signal, then returns. Does not interfere when
   // another thread of this rank is already ending the process.

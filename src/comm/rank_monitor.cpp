@@ -247,7 +247,9 @@ class RankMonitor::Impl {
         send(Fail{progress_.op_at_failure(), describe_signal(first_failure_), false});
       if (socket_.receive([this](const BoardMessage& message) { handle(message); })) last_heard_ = Clock::now();
       if (over_ || concluded_) continue;
-      if (!socket_.is_open() && finished_) {
+      const double silent_s = std::chrono::duration<double>(Clock::now() - last_heard_).count();
+      const bool is_silent = silent_s > silence_limit_s() + kBoardSlack_s;
+      if (finished_ && (is_silent || !socket_.is_open())) {
         end();
         continue;
       }
@@ -255,8 +257,7 @@ class RankMonitor::Impl {
         return conclude(
             about_server(kEndedWithoutFinishing,
                          "the failure board did not accept this rank: it has ended, or it serves another run"));
-      if (std::chrono::duration<double>(Clock::now() - last_heard_).count() > silence_limit_s() + kBoardSlack_s)
-        return conclude(about_silent_server());
+      if (is_silent) return conclude(about_silent_server());
       if (Clock::now() - last_beat < beat) continue;
       last_beat = Clock::now();
       send_beat();

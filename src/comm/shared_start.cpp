@@ -2,15 +2,13 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-#include "base/process.h"
 #include "base/strings.h"
 #include "comm/world_spec.h"
 
 namespace braid {
 namespace {
 
-constexpr const char* kVariable = "BRAID_SHARED_START";
-constexpr int kFailed = 127;
+constexpr const char* kSharedStart = "BRAID_SHARED_START";
 
 SharedStart parse(const std::string& text) {
   const auto numbers =
@@ -20,40 +18,37 @@ SharedStart parse(const std::string& text) {
   return start;
 }
 
-// Its parent ends at once, so the launcher, which adopts orphans, becomes its parent before it says "go".
-void become(int rank, const SharedStart& start) {
-  setpgid(0, 0);
-  const StartedRank started = {rank, getpid()};
+void wait_for_go(const SharedStart& start) {
   char go;
-  if (write(start.pids, &started, sizeof started) != sizeof started || TEMP_FAILURE_RETRY(read(start.go, &go, 1)) != 1)
-    _exit(kFailed);
+  if (TEMP_FAILURE_RETRY(read(start.go, &go, 1)) != 1) _exit(1);
+  close(start.go);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != start.launcher) _exit(kFailed);  // it died before the line above
-  const auto [out, err] = start.outputs[static_cast<std::size_t>(rank)];
-  dup2(out, STDOUT_FILENO);
-  dup2(err, STDERR_FILENO);
-  for (const int fd : {start.pids, start.go}) close(fd);
-  for (const auto& [other_out, other_err] : start.outputs) close(other_out), close(other_err);
-  const std::string number = std::to_string(rank);
-  for (const char* variable : {"RANK", "LOCAL_RANK"}) setenv(variable, number.c_str(), 1);
-  if (rank == 0) return;
-  if (const auto socket = parse_int(process_env()(kStoreSocket).value_or(""))) close(*socket);
-  unsetenv(kStoreSocket);
+  if (getppid() != start.launcher) _exit(1);  // the launcher died before the line above
 }
 
-// A library in LD_PRELOAD (a profiler, say) may have started threads, which a fork does not copy.
+void become_rank(int rank, const SharedStart& start) {
+  close(start.pids);
+  wait_for_go(start);
+  if (rank > 0) {
+    const auto [out, err] = start.outputs[static_cast<std::size_t>(rank) - 1];
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    if (const auto socket = parse_int(process_env()(kStoreSocket).value_or(""))) close(*socket);
+    unsetenv(kStoreSocket);
+    for (const char* variable : {"RANK", "LOCAL_RANK"}) setenv(variable, std::to_string(rank).c_str(), 1);
+  }
+  for (const auto& [out, err] : start.outputs) close(out), close(err);
+}
+
+// A fork would not copy threads, which sanitizers and preloaded libraries may have started.
 bool has_threads() {
-  std::error_code ignored;
-  const std::filesystem::directory_iterator tasks("/proc/self/task", ignored);
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
   return std::distance(begin(tasks), end(tasks)) != 1;
 }
 
-[[noreturn]] void start_again() {
-  std::ifstream file("/proc/self/cmdline");
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  words[0] = own_executable();
-  replace_process(words);
+[[noreturn]] void end_with(const std::vector<pid_t>& pids, const SharedStart& start) {
+  const std::size_t bytes = pids.size() * sizeof(pid_t);
+  _exit(write(start.pids, pids.data(), bytes) == static_cast<ssize_t>(bytes) ? 0 : 1);
 }
 
 }  // namespace
@@ -61,24 +56,32 @@ bool has_threads() {
 std::map<std::string, std::string> to_env(const SharedStart& start) {
   std::string text = fmt::format("{} {} {}", start.launcher, start.pids, start.go);
   for (const auto& [out, err] : start.outputs) text += fmt::format(" {} {}", out, err);
-  return {{kVariable, text}};
+  return {{kSharedStart, text}};
 }
 
 void fork_into_ranks() {
-  const auto text = process_env()(kVariable);
+  const auto text = process_env()(kSharedStart);
   if (!text) return;
-  unsetenv(kVariable);
+  unsetenv(kSharedStart);
   const SharedStart start = parse(*text);
-  const bool again = has_threads();
-  for (int rank = 0; rank < std::ssize(start.outputs); ++rank) {
+  const int ranks = 1 + static_cast<int>(std::ssize(start.outputs));
+  std::fflush(nullptr);
+  if (has_threads()) end_with({kCannotFork}, start);
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();
-    if (pid > 0) continue;
-    if (pid < 0) _exit(kFailed);
-    become(rank, start);
-    if (again) start_again();
-    return;
+    if (pid == 0) return become_rank(rank, start);
+    if (pid < 0) {
+      fmt::print(stderr,
+                 "braid: cannot start rank {} of {}: {}\n  fix:   raise `ulimit -u` or the limit of the cgroup\n", rank,
+                 ranks, std::strerror(errno));
+      std::fflush(stderr);
+      _exit(1);
+    }
+    setpgid(pid, pid);
+    pids.push_back(pid);
   }
-  _exit(0);
+  end_with(pids, start);
 }
 
 }  // namespace braid

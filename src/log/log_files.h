@@ -1,4 +1,4 @@
-// Which files a run's log consists of, and two kinds of them.
+// The settings of a run's log, and two kinds of files that it writes: append-only text and TensorBoard events.
 #pragma once
 
 #include "base/config.h"

@@ -4,8 +4,6 @@
 namespace braid {
 namespace {
 
-constexpr std::string_view kLetters = "M*E-";
-
 // Far more than any model has, and few enough tensors to list.
 constexpr std::int64_t kMostExperts = 1 << 22;
 
@@ -308,7 +306,7 @@ std::optional<Problem> pattern_problem(const std::string& pattern, bool may_have
     return Problem{fmt::format("{} letters are too many for a layer pattern", pattern.size()), "",
                    fmt::format("use {} or less", kMostLayers)};
   for (std::size_t i = 0; i < pattern.size(); ++i)
-    if (kLetters.find(pattern[i]) == kLetters.npos && !(may_have_stages && pattern[i] == '|'))
+    if (kLayerLetters.find(pattern[i]) == kLayerLetters.npos && !(may_have_stages && pattern[i] == '|'))
       return Problem{fmt::format("'{}' at position {} of the layer pattern is not a layer:\n{}", visible(pattern[i]),
                                  i + 1, pointed_at(pattern, i)),
                      "",

@@ -81,6 +81,8 @@ struct HybridLmConfig {
   bool force_load_balancing = false;  // random routing, for benchmarks
 };
 
+inline constexpr std::string_view kLayerLetters = "M*E-";
+
 // The sizes that only layers of one kind have.
 struct LayerSize {
   char letter;

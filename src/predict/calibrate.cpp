@@ -237,7 +237,6 @@ Call call_of(const CollectiveCase& each, const Group& group) {
 
 // The layers that ranks compute between their calls. There are several of each kind because, in a model, the other
 // layers evict a layer's memory from the caches before its turn.
-constexpr std::array kLayerKinds = {"M", "*", "E", "-"};
 constexpr int kOfEachKind = 3;
 constexpr std::int64_t kTokens = 256;
 
@@ -246,14 +245,14 @@ using Layers = std::vector<SmallStep>;
 Layers some_layers() {
   Layers layers;
   for (int i = 0; i < kOfEachKind; ++i)
-    for (const char* kind : kLayerKinds) layers.push_back(small_step(kind, kTokens, at::kCPU));
+    for (const char letter : kLayerLetters) layers.push_back(small_step({letter}, kTokens, at::kCPU));
   return layers;
 }
 
 double seconds_of_layers(const HardwareProfile& profile) {
   double seconds = 0;
-  for (const char* kind : kLayerKinds)
-    seconds += kOfEachKind * seconds_of(small_step_work(kind, kTokens, at::kCPU), profile);
+  for (const char letter : kLayerLetters)
+    seconds += kOfEachKind * seconds_of(small_step_work({letter}, kTokens, at::kCPU), profile);
   return seconds;
 }
 

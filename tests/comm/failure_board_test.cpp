@@ -151,7 +151,7 @@ TEST(RankMonitor, AGoodbyeArrivesThoughTheBoardIsBusy) {
     ended = true;
   });
   for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() < start + 500ms;)
-    board.send(Tick{}, 0ms);
+    board.send(Tick{}, 0ms), std::this_thread::sleep_for(1ms);
   bool said_goodbye = false;
   while (!ended && !said_goodbye) {
     board.receive([&](const BoardMessage& message) { said_goodbye |= std::holds_alternative<Bye>(message); });

@@ -36,7 +36,7 @@ bool fails(const std::string& path, bool is_open) {
   static const Settings settings;
   static std::atomic<long> calls = 0;
   if (settings.rank.empty() || (settings.call == "open") != is_open || path.find(settings.path) == path.npos ||
-      settings.rank != variable("RANK"))  // not stored: ranks are forked from a process with those of rank 0
+      settings.rank != variable("RANK"))  // read at each call: before the fork, it is 0
     return false;
   const long call = calls++;
   if (call < settings.from || call >= settings.from + settings.count) return false;

@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   const auto spec = world_spec_from(process_env());
   if (!spec) {
     const std::string launcher = (std::filesystem::path(own_executable()).parent_path() / "mock_launcher").string();
-    std::vector<std::string> command = {launcher, "mock_run", argv[1], argc > 5 ? argv[5] : "60", ""};
+    std::vector<std::string> command = {launcher, "mock_run", "separate", argv[1], argc > 5 ? argv[5] : "60", ""};
     command.insert(command.end(), argv + 1, argv + argc);
     replace_process(command);
   }

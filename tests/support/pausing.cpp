@@ -2,8 +2,10 @@
 // waits for events, and a longer pause before the monitor thread of one rank, or of all, receives news.
 //   LD_PRELOAD=libpausing.so BRAID_PAUSE_SEED=7 [BRAID_PAUSE_MONITOR_OF=1|all] [BRAID_PAUSE_EXIT=1] PROGRAM
 // BRAID_PAUSE_EXIT holds what a transport writes during exit() until the destructors of all statics have run.
-// BRAID_PAUSE_START=hang|end|thread: what happens in a process that is to fork into ranks, before its main.
+// BRAID_PAUSE_START=hang|end|thread|noise|fork: what happens in a process that is to fork into ranks, before its main;
+// "noise" writes more than a pipe holds, and with "fork" the third fork fails.
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -69,7 +71,10 @@ __attribute__((constructor)) void register_exit_handler() {
 }
 
 __attribute__((constructor)) void disturb_start() {
-  const std::string what = std::getenv("BRAID_SHARED_START") ? variable("BRAID_PAUSE_START") : "";
+  if (!std::getenv("BRAID_SHARED_START")) return;
+  const std::string what = variable("BRAID_PAUSE_START");
+  for (int line = 0; what == "noise" && line < 50'000; ++line)
+    if (::write(STDERR_FILENO, "noise\n", 6) != 6) _exit(4);
   if (what == "hang") pause();
   if (what == "end") _exit(3);
   if (what == "thread") std::thread(pause).detach();
@@ -110,4 +115,13 @@ extern "C" int poll(pollfd* entries, nfds_t count, int timeout_ms) {
   const int ready = real(entries, count, timeout_ms);
   if (ready > 0 && is_held_monitor()) pause_us(kMonitor_us);
   return ready;
+}
+
+extern "C" pid_t fork() {
+  static const auto real = next<pid_t (*)()>("fork");
+  static const bool third_fails = variable("BRAID_PAUSE_START") == "fork" && std::getenv("RANK");
+  static std::atomic<int> calls = 0;
+  if (!third_fails || ++calls < 3) return real();
+  errno = EAGAIN;
+  return -1;
 }

@@ -20,7 +20,7 @@ struct CallCounter : ::testing::EmptyTestEventListener {
 // A rank process that ends here never reached the call it was started for.
 struct RankEnvironment : ::testing::Environment {
   void SetUp() override {
-    if (std::getenv("BRAID_TEST_DEVICE")) fork_into_ranks();  // no test has used CUDA yet, which a fork breaks
+    if (std::getenv("BRAID_TEST_DEVICE")) fork_into_ranks();  // before any test uses CUDA, which a fork breaks
     ::testing::UnitTest::GetInstance()->listeners().Append(new CallCounter);
   }
   void TearDown() override {
@@ -36,7 +36,6 @@ std::string next_call() {
 }
 
 [[noreturn]] void run_this_rank(const std::function<void(World&)>& body) {
-  std::fflush(nullptr);
   fork_into_ranks();
   CommConfig config;
   const char* device = std::getenv("BRAID_TEST_DEVICE");
@@ -58,12 +57,8 @@ void on_processes(int ranks, const std::function<void(World&)>& body) {
   }
   setenv(kCallVariable, call.c_str(), 1);
   const std::string filter = "--gtest_filter=" + call.substr(0, call.rfind('#'));
-  const int code = launch_local({.ranks = ranks,
-                                 .command = {own_executable(), filter, "--gtest_brief=1"},
-                                 .start_together = true,
-                                 .log_dir = "",
-                                 .port = 0,
-                                 .rank_coordinates = {}});
+  const int code = launch_local(
+      {.ranks = ranks, .command = {own_executable(), filter, "--gtest_brief=1"}, .forks_into_ranks = true});
   unsetenv(kCallVariable);
   EXPECT_EQ(code, 0) << "a rank of " << call << " failed; its output is above";
 }

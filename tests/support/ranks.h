@@ -7,7 +7,7 @@
 namespace braid::testing {
 
 // As processes: this test program is started again, told to run only the current test, and in it only this call, where
-// it forks into the ranks: what the test has computed before, all of them have. The ranks run under Braid's own
+// it forks into the ranks, so that all have what the test has computed before. The ranks run under Braid's own
 // launcher, so one that hangs or crashes is named; an expectation that fails in any of them fails the test. A test may
 // call it several times.
 //

@@ -334,7 +334,7 @@ TEST(Training, EveryCombinationOfFrozenPartsEqualsOneProcess) {
 // Over Gloo. Every rank compares its shards, so that the last update and its gather are checked too. Layouts with as
 // many ranks share processes, whose start and reference run take longer than their steps.
 TEST(Training, EqualsOneProcessAsProcesses) {
-  const Trained& expected = alone();  // before the processes, which all have it
+  const Trained& expected = alone();  // computed once, before the fork
   std::map<int, std::vector<Layout>> by_ranks;
   for (const Layout& layout :
        {Layout{}, Layout{.language = {.dp = 2}, .overlap = true, .gather_overlap = true},

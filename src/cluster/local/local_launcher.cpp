@@ -12,6 +12,7 @@
 #include "cluster/local/rank_process.h"
 #include "comm/cpu_share.h"
 #include "comm/failure_board.h"
+#include "comm/shared_start.h"
 #include "comm/world_spec.h"
 
 namespace braid {
@@ -22,7 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves; also a start
+constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves
 constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
 constexpr milliseconds kAfterUserSignal{60000};  // time to end cleanly after a user's first signal
 constexpr milliseconds kEcho{1000};              // within this time a repeated signal is the same request
@@ -92,49 +93,66 @@ class LocalRun {
  private:
   void start_ranks() {
     const std::vector<CpuShare> shares(static_cast<std::size_t>(options_.ranks), cpu_share_of_this_process());
-    const std::string threads = std::to_string(threads_of_ranks(shares).at(0));
-    const Endpoint store = {kLoopback, local_port(store_socket_)};
+    threads_ = std::to_string(threads_of_ranks(shares).at(0));
+    spec_.size = spec_.local_size = options_.ranks;
+    spec_.store = {kLoopback, local_port(store_socket_)};
     if (options_.serve_store) store_ = options_.serve_store(std::move(store_socket_));
-    WorldSpec spec;
-    spec.size = spec.local_size = options_.ranks;
-    spec.store = store;
-    spec.store_is_served = store_ != nullptr;
-    spec.board = Endpoint{kLoopback, board_.port()};
-    spec.board_nonce = nonce_;
-    const Fd of_rank_0 = std::move(store_socket_);
-    const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
-    const auto env_of = [&](int rank) {
-      spec.rank = spec.local_rank = rank;
-      spec.store_socket = rank == 0 && of_rank_0 ? std::optional(of_rank_0.get()) : std::nullopt;
-      auto env = local_rank_env(spec);
-      env.insert(options_.env.begin(), options_.env.end());
-      // Ranks of Braid would choose the same number; other programs need the variable.
-      if (process_env()("OMP_NUM_THREADS").value_or("").empty()) env.emplace("OMP_NUM_THREADS", threads);
-      return env;
-    };
-    if (options_.start_together) return start_together(env_of(0), held, of_rank_0);
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      const auto inherited = rank == 0 && of_rank_0 ? std::vector{of_rank_0.get()} : std::vector<int>{};
-      processes_.push_back(spawn_rank(options_.command, env_of(rank), held, &end_order_, inherited));
-    }
+    spec_.store_is_served = store_ != nullptr;
+    spec_.board = Endpoint{kLoopback, board_.port()};
+    spec_.board_nonce = nonce_;
+    if (!options_.forks_into_ranks) return start_separately();
+    start_.emplace(options_.ranks);
+    processes_.push_back(start_->spawn(options_.command, env_of(0), held_signals(), &end_order_, inherited_by(0)));
   }
 
-  void start_together(const std::map<std::string, std::string>& env, const std::vector<int>& held,
-                      const Fd& inherited) {
-    std::optional<Clock::time_point> give_up_at;
-    const auto gives_up = [&] {
-      if (!give_up_at && signals_.asks_to_end()) give_up_at = Clock::now() + kLeaveAlone;
-      return give_up_at && Clock::now() >= *give_up_at;
-    };
-    processes_ = spawn_ranks_together(options_.ranks, options_.command, env, held, end_order_, inherited, gives_up);
-    const auto status = processes_.front().status;
-    if (!status) return;
-    if (!give_up_at) board_.process_ended({0, describe_status(*status), true, false});
-    step();
+  void start_separately() {
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      processes_.push_back(spawn_rank(options_.command, env_of(rank), held_signals(), &end_order_, inherited_by(rank)));
+    store_socket_ = Fd();
+    started_ = true;
+  }
+
+  // Does nothing if the process has neither forked nor ended.
+  void finish_start() {
+    const auto pids = start_->pids();
+    if (!pids) return;
+    ForkingStart start = std::move(*start_);
+    start_.reset();
+    if (*pids == std::vector{kCannotFork}) {
+      waitpid(processes_[0].pid, nullptr, 0);
+      pump_outputs();
+      processes_.clear();
+      start_separately();
+    } else if (std::ssize(*pids) == options_.ranks) {
+      start.finish(*pids, processes_, end_order_);
+      store_socket_ = Fd();
+      started_ = true;
+    }
+    // The ranks do not inherit signals that wait in the process.
+    for (const int signal : std::exchange(signals_during_start_, {})) signal_ranks(signal);
+  }
+
+  std::map<std::string, std::string> env_of(int rank) {
+    spec_.rank = spec_.local_rank = rank;
+    spec_.store_socket = inherited_by(rank).empty() ? std::nullopt : std::optional(store_socket_.get());
+    auto env = local_rank_env(spec_);
+    env.insert(options_.env.begin(), options_.env.end());
+    // Ranks of Braid would choose the same number; other programs need the variable.
+    if (process_env()("OMP_NUM_THREADS").value_or("").empty()) env.emplace("OMP_NUM_THREADS", threads_);
+    return env;
+  }
+
+  std::vector<int> inherited_by(int rank) const {
+    return rank == 0 && store_socket_ ? std::vector{store_socket_.get()} : std::vector<int>{};
+  }
+
+  std::vector<int> held_signals() const {
+    return options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
   }
 
   void step() {
-    std::vector<pollfd> entries = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    std::vector<pollfd> entries = {
+        {signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {start_ ? start_->fd() : -1, POLLIN, 0}};
     for (const RankProcess& process : processes_)
       for (const Fd* pipe : {&process.out, &process.err})
         if (*pipe && !writer_.full()) entries.push_back({pipe->get(), POLLIN, 0});
@@ -144,6 +162,7 @@ class LocalRun {
     while (const int signal = signals_.next())
       if (signal != SIGCHLD) user_signal(signal);
     pump_outputs();
+    if (start_) finish_start();
     reap();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     escalate();
@@ -176,6 +195,7 @@ class LocalRun {
   }
 
   void note_end(pid_t pid, int status) {
+    if (start_) finish_start();  // it may have forked since the last look
     const auto process = std::ranges::find_if(processes_, [&](const RankProcess& p) { return p.pid == pid; });
     if (process == processes_.end()) return;
     process->status = status;
@@ -184,7 +204,7 @@ class LocalRun {
     const int rank = static_cast<int>(process - processes_.begin());
     // A rank that writes to a dead peer gets SIGPIPE.
     const bool consequence = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;
-    if (!ending_) board_.process_ended({rank, describe_status(status), status != 0, consequence});
+    if (!ending_) board_.process_ended({rank, describe_status(status), status != 0 || !started_, consequence});
   }
 
   void user_signal(int signal) {
@@ -276,6 +296,7 @@ class LocalRun {
   }
 
   void signal_ranks(int signal) {
+    if (start_) signals_during_start_.push_back(signal);
     for (const RankProcess& process : processes_)
       if (!process.status) kill(-process.pid, signal);
   }
@@ -285,6 +306,7 @@ class LocalRun {
       const RankProcess& culprit = processes_[cause->rank];
       return *culprit.status == 0 || culprit.ended_by_launcher ? 1 : exit_code_of(*culprit.status);
     }
+    if (!started_) return user_signal_ ? 128 + user_signal_ : 1;
     for (const RankProcess& process : processes_)
       if (*process.status != 0) return user_signal_ ? 128 + user_signal_ : exit_code_of(*process.status);
     for (const RankOutput& output : outputs_)
@@ -296,13 +318,18 @@ class LocalRun {
   const std::vector<pid_t> spared_;
   const std::string nonce_ = make_nonce();
   SignalQueue signals_;
-  Fd store_socket_;  // until the store is served
+  WorldSpec spec_;       // of the rank that is started
+  std::string threads_;  // of each rank
+  Fd store_socket_;      // until the store is served, or rank 0 has it
   std::shared_ptr<void> store_;
   Fd wake_;
   FailureBoard board_;
   // No bar when our stdout is a pipe: its reader (e.g. tee) often prints to the same terminal.
   OutputWriter writer_{is_pipe(STDOUT_FILENO) ? -1 : STDERR_FILENO};
   std::vector<RankProcess> processes_;
+  std::optional<ForkingStart> start_;  // until the process has forked into the ranks
+  std::vector<int> signals_during_start_;
+  bool started_ = false;
   EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;

@@ -19,7 +19,7 @@ struct StopMessages {
 struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> command{};           // program (searched in PATH) and arguments, the same for every rank
-  bool start_together = false;                  // the program calls fork_into_ranks() (comm/shared_start.h)
+  bool forks_into_ranks = false;                // the program calls fork_into_ranks() (comm/shared_start.h)
   std::string log_dir{};                        // if given, the output of rank N is also added to rank_N.log there
   int port = 0;                                 // for the store; if 0 or in use, the system chooses one
   std::map<std::string, std::string> env{};     // additional variables for the ranks

@@ -64,6 +64,10 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   _exit(127);
 }
 
+void make_nonblocking(const RankProcess& process) {
+  for (const Fd* end : {&process.out, &process.err}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
+}
+
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
 // Only messages: a shell ignores them to protect other programs, so the launcher reads them even then.
 constexpr int kMessages[] = {SIGUSR1, SIGUSR2};
@@ -309,56 +313,47 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
     throw ConfigError({fmt::format("cannot run '{}': {}", command.at(0), std::strerror(error)), "",
                        "give a program in PATH or with its path, after `--`"});
   }
-  for (const Fd* end : {&out.read, &err.read}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
-  return {pid, std::move(out.read), std::move(err.read), std::nullopt, false};
+  RankProcess process = {pid, std::move(out.read), std::move(err.read), std::nullopt, false};
+  make_nonblocking(process);
+  return process;
 }
 
-std::vector<RankProcess> spawn_ranks_together(int ranks, const std::vector<std::string>& command,
-                                              std::map<std::string, std::string> env, const std::vector<int>& held,
-                                              EndOrder& ends, const Fd& inherited,
-                                              const std::function<bool()>& gives_up) {
-  std::vector<RankProcess> processes(static_cast<std::size_t>(ranks));
-  Pipe pids, go;
-  std::vector<Pipe> outs(processes.size()), errs(processes.size());
-  SharedStart start = {.launcher = getpid(), .pids = pids.write.get(), .go = go.read.get()};
-  std::vector<int> descriptors = {start.pids, start.go};
-  if (inherited) descriptors.push_back(inherited.get());
-  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-    start.outputs.emplace_back(outs[rank].write.get(), errs[rank].write.get());
-    descriptors.insert(descriptors.end(), {outs[rank].write.get(), errs[rank].write.get()});
+RankProcess ForkingStart::spawn(const std::vector<std::string>& command, std::map<std::string, std::string> env,
+                                const std::vector<int>& held, EndOrder* ends, std::vector<int> inherited) {
+  std::vector<Pipe> outs(static_cast<std::size_t>(ranks_) - 1), errs(outs.size());
+  SharedStart start = {.launcher = getpid(), .pids = pids_.write.get(), .go = go_.read.get()};
+  inherited.insert(inherited.end(), {start.pids, start.go});
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    start.outputs.emplace_back(outs[i].write.get(), errs[i].write.get());
+    inherited.insert(inherited.end(), {outs[i].write.get(), errs[i].write.get()});
   }
   env.merge(to_env(start));
-  RankProcess shared = spawn_rank(command, env, held, nullptr, descriptors);
-  pids.write = Fd();
-  std::size_t started = 0;
-  while (started < processes.size()) {
-    pollfd entry = {pids.read.get(), POLLIN, 0};
-    if (poll(&entry, 1, 100) <= 0) {
-      if (gives_up()) kill(shared.pid, SIGKILL);
-      continue;
-    }
-    StartedRank rank;
-    if (read(pids.read.get(), &rank, sizeof rank) != sizeof rank) break;
-    processes[static_cast<std::size_t>(rank.rank)].pid = rank.pid;
-    ++started;
+  RankProcess first = spawn_rank(command, env, held, ends, inherited);
+  pids_.write = Fd();
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    others_.push_back({.out = std::move(outs[i].read), .err = std::move(errs[i].read)});
+    make_nonblocking(others_.back());
   }
-  int status = 0;
-  waitpid(shared.pid, &status, 0);
-  if (started < processes.size()) {
-    shared.status = status;
-    processes.clear();
-    processes.push_back(std::move(shared));
-    return processes;
+  return first;
+}
+
+std::optional<std::vector<pid_t>> ForkingStart::pids() const {
+  pollfd entry = {fd(), POLLIN, 0};
+  if (poll(&entry, 1, 0) <= 0) return std::nullopt;
+  std::vector<pid_t> pids(static_cast<std::size_t>(ranks_));
+  const ssize_t bytes = read(fd(), pids.data(), pids.size() * sizeof(pid_t));
+  pids.resize(static_cast<std::size_t>(std::max<ssize_t>(0, bytes)) / sizeof(pid_t));
+  return pids;
+}
+
+void ForkingStart::finish(const std::vector<pid_t>& pids, std::vector<RankProcess>& processes, EndOrder& ends) {
+  waitpid(processes[0].pid, nullptr, 0);
+  std::ranges::move(others_, std::back_inserter(processes));
+  for (std::size_t rank = 0; rank < pids.size(); ++rank) {
+    processes[rank].pid = pids[rank];
+    ends.add(pids[rank]);
   }
-  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-    ends.add(processes[rank].pid);
-    processes[rank].out = std::move(outs[rank].read);
-    processes[rank].err = std::move(errs[rank].read);
-    for (const Fd* end : {&processes[rank].out, &processes[rank].err}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
-  }
-  const std::string bytes(processes.size(), 'g');
-  if (!write_fully(go.write.get(), bytes)) throw_errno("cannot start a process");
-  return processes;
+  if (!write_fully(go_.write.get(), std::string(pids.size(), 'g'))) throw_errno("cannot start the ranks");
 }
 
 EndOrder::EndOrder() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -438,12 +433,6 @@ void SignalQueue::stop_this_process() const {
   raise(SIGTSTP);
   pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-}
-
-bool SignalQueue::asks_to_end() const {
-  sigset_t pending;
-  sigpending(&pending);
-  return std::ranges::any_of(kSignals, [&](int s) { return s != SIGTSTP && sigismember(&pending, s) == 1; });
 }
 
 int SignalQueue::next() const {

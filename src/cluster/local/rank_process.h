@@ -36,12 +36,24 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
                        const std::vector<int>& held = {}, EndOrder* ends = nullptr,
                        const std::vector<int>& inherited = {});
 
-// Starts `command` once, as the process that forks into all ranks (comm/shared_start.h); `env` is that of rank 0. Waits
-// until it has done so, or until `gives_up`. If it ends before, it is rank 0, which has ended, and the only element.
-std::vector<RankProcess> spawn_ranks_together(int ranks, const std::vector<std::string>& command,
-                                              std::map<std::string, std::string> env, const std::vector<int>& held,
-                                              EndOrder& ends, const Fd& inherited,
-                                              const std::function<bool()>& gives_up);
+// Starts ranks that fork from one process (comm/shared_start.h).
+class ForkingStart {
+ public:
+  explicit ForkingStart(int ranks) : ranks_(ranks) {}
+  // The process, which is rank 0 until finish(). `env` is that of rank 0.
+  RankProcess spawn(const std::vector<std::string>& command, std::map<std::string, std::string> env,
+                    const std::vector<int>& held, EndOrder* ends, std::vector<int> inherited);
+  int fd() const { return pids_.read.get(); }
+  // What the process has written, once fd() is readable; fewer than there are ranks if it has failed or cannot fork.
+  std::optional<std::vector<pid_t>> pids() const;
+  // Replaces the process by the ranks, and lets them run.
+  void finish(const std::vector<pid_t>& pids, std::vector<RankProcess>& processes, EndOrder& ends);
+
+ private:
+  int ranks_;
+  Pipe pids_, go_;
+  std::vector<RankProcess> others_;  // without pids yet
+};
 
 // "exited with code 3", "killed by SIGKILL (Killed)"
 std::string describe_status(int status);
@@ -60,8 +72,7 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
 
   int fd() const { return fd_.get(); }
-  int next() const;          // 0: none
-  bool asks_to_end() const;  // whether a signal that next() has not returned yet asks the run to end
+  int next() const;  // 0: none
 
   // Does what SIGTSTP (Ctrl-Z) does by default. Returns when continued; at once without a shell that can do so.
   void stop_this_process() const;

@@ -93,11 +93,17 @@ void print_latency(const Failure& failure, const std::string& out) {
   std::cout << ::testing::PrintToString(failure) << ": over in " << latency_ms << " ms\n";
 }
 
-void try_failure(const Failure& failure, const std::string& mark, std::map<std::string, std::string> env = {}) {
+enum class Start { Fork, Separate };
+
+void try_failure(const Failure& failure, const std::string& mark, std::map<std::string, std::string> env = {},
+                 Start start = Start::Fork) {
   SCOPED_TRACE(::testing::PrintToString(failure));
   TemporaryFolder logs;
-  std::vector<std::string> command = {built_program("mock_launcher"), "chaos_rank", std::to_string(kRanks), "0",
-                                      logs.path()};
+  std::vector<std::string> command = {built_program("mock_launcher"), "chaos_rank", "fork",
+                                      std::to_string(kRanks),         "0",          logs.path()};
+  if (start == Start::Separate)
+    command = {built_program("braid"),     "run", "-n", std::to_string(kRanks), "--log-dir", logs.path(), "--",
+               built_program("chaos_rank")};
   const std::vector<std::string> of_rank = failure.command();
   command.insert(command.end(), of_rank.begin() + 1, of_rank.end());
   env[kTrialVariable] = mark;
@@ -178,9 +184,11 @@ TEST(Failures, AnExitWhileACollectiveIsUnderWay) {
 }
 
 TEST(Failures, AbortLibtorchErrorsAndAHangOutsideCollectives) {
-  auto hang = std::async(std::launch::async, [] { try_failure({"spin", 2, 200}, "spin-" + std::to_string(getpid())); });
-  try_failure({"aten", 3, 200}, "aten-" + std::to_string(getpid()));
-  try_failure({"abort", 1, 200}, "abort-" + std::to_string(getpid()));
+  auto hang = std::async(std::launch::async, [] {
+    try_failure({"spin", 2, 200}, "spin-" + std::to_string(getpid()), {}, Start::Separate);
+  });
+  try_failure({"aten", 3, 200}, "aten-" + std::to_string(getpid()), {}, Start::Separate);
+  try_failure({"abort", 1, 200}, "abort-" + std::to_string(getpid()), {}, Start::Separate);
   hang.get();
 }
 

@@ -60,19 +60,20 @@ TEST(LocalLauncher, RanksShareTheCpus) {
   EXPECT_THAT(unset.out, AllOf(HasSubstr("[0] " + share), HasSubstr("[1] " + share)));
 }
 
-// Ranks that share the start of their program, which is disturbed. Stopped with SIGINT after some seconds.
-testing::Finished start_together(const std::string& disturbance, int seconds = 60) {
+// Starts three ranks of world_probe whose start is disturbed; `timeout` sends SIGINT after `seconds`.
+testing::Finished start_disturbed(const std::string& disturbance, int seconds = 60) {
   return run_program({"timeout", "-s", "INT", std::to_string(seconds), built_program("mock_launcher"), "world_probe",
-                      "3", "0", "", "meet"},
+                      "fork", "3", "0", "", "meet"},
                      {{"LD_PRELOAD", built_program("libpausing.so")},
                       {"ASAN_OPTIONS", "verify_asan_link_order=0"},
                       {"BRAID_PAUSE_START", disturbance}});
 }
 
 TEST(SharedStart, EachRankFindsItsWorldEvenWhereThreadsForbidAFork) {
-  for (const char* disturbance : {"", "thread"}) {
-    const auto run = start_together(disturbance);
+  for (const char* disturbance : {"", "thread", "noise"}) {
+    const auto run = start_disturbed(disturbance);
     EXPECT_EQ(run.exit_code, 0) << run.err;
+    if (disturbance == std::string("noise")) EXPECT_THAT(run.err, HasSubstr("[0] noise"));
     for (const int rank : {0, 1, 2})
       EXPECT_THAT(run.out, AllOf(HasSubstr(fmt::format("[{0}] rank {0} of 3, {0} of 3 here", rank)),
                                  HasSubstr(fmt::format("[{}] threads: ", rank))));
@@ -80,14 +81,21 @@ TEST(SharedStart, EachRankFindsItsWorldEvenWhereThreadsForbidAFork) {
 }
 
 TEST(SharedStart, AProgramThatEndsTooEarlyIsAFailureOfRankZero) {
-  const auto run = start_together("end");
+  const auto run = start_disturbed("end");
   EXPECT_EQ(run.exit_code, 3);
   EXPECT_THAT(run.err, AllOf(HasSubstr("root cause: rank 0 "), HasSubstr("failed in start-up: exited with code 3")));
 }
 
-// As on a file system that does not answer.
+TEST(SharedStart, AForkThatFailsIsNamed) {
+  const auto run = start_disturbed("fork");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("[0] braid: cannot start rank 2 of 3: Resource temporarily unavailable"),
+                             HasSubstr("failed in start-up: exited with code 1")));
+}
+
+// The start hangs, as it does on a file system that does not answer.
 TEST(SharedStart, AStartThatHangsCanBeStopped) {
-  const auto run = start_together("hang", 1);
+  const auto run = start_disturbed("hang", 1);
   EXPECT_EQ(run.exit_code, 124) << run.err;  // timeout's own: the launcher has ended
   EXPECT_THAT(run.err, Not(HasSubstr("root cause")));
 }
