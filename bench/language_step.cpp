@@ -28,11 +28,8 @@ std::int64_t ignored_labels(const LanguageStepOptions& options) {
 class LanguageStep {
  public:
   LanguageStep(const HybridLmConfig& config, const LanguageStepOptions& options, const at::Device& device)
-      : device_(device),
-        keep_weights_(options.keep_weights),
-        world_(0, 1, device, nullptr, progress_),
-        parallel_(make_single_rank(world_)),
-        parameters_(declare_parameters(config), 0, {}, at::kBFloat16, device),
+      : device_(device), keep_weights_(options.keep_weights), world_(0, 1, device, nullptr, progress_),
+        parallel_(make_single_rank(world_)), parameters_(declare_parameters(config), 0, {}, at::kBFloat16, device),
         model_(config, parameters_, parallel_, 0, 1, options.recompute),
         batch_({.sequences = pack_sequences({0, options.sequence}, device)}) {
     parameters_.initialize(1);

@@ -77,12 +77,8 @@ class StatePassingMamba2 : public Layer {
  public:
   StatePassingMamba2(const HybridLmConfig& config, const Parameters& parameters, const Parallel& parallel,
                      std::int64_t own_tokens)
-      : config_(config),
-        widths_(config),
-        parameters_(parameters),
-        parallel_(parallel),
-        halo_rows_(config.mamba_conv - 1),
-        own_(pack_sequences({0, own_tokens}, parallel.cp.device())),
+      : config_(config), widths_(config), parameters_(parameters), parallel_(parallel),
+        halo_rows_(config.mamba_conv - 1), own_(pack_sequences({0, own_tokens}, parallel.cp.device())),
         own_and_halo_(pack_sequences({0, own_tokens + rows_before()}, parallel.cp.device())) {}
 
   at::Tensor branch(const Residual& x, const SequenceBatch&) override {
@@ -208,13 +204,9 @@ std::vector<ParamSpec> mamba_parameters(const HybridLmConfig& config) {
 class Bench {
  public:
   Bench(const HybridLmConfig& config, std::int64_t tokens, at::ScalarType dtype, const Group& cp, const Group& alone)
-      : widths_(config),
-        split_{alone, cp, cp, alone, alone},
-        alone_{alone, alone, alone, alone, alone},
-        parameters_(mamba_parameters(config), 0, {}, dtype, cp.device()),
-        own_rows_(tokens / cp.size()),
-        all_tokens_{pack_sequences({0, tokens}, cp.device())},
-        own_tokens_{pack_sequences({0, own_rows_}, cp.device())},
+      : widths_(config), split_{alone, cp, cp, alone, alone}, alone_{alone, alone, alone, alone, alone},
+        parameters_(mamba_parameters(config), 0, {}, dtype, cp.device()), own_rows_(tokens / cp.size()),
+        all_tokens_{pack_sequences({0, tokens}, cp.device())}, own_tokens_{pack_sequences({0, own_rows_}, cp.device())},
         heads_exchange_(shape_of(config), {.chunk = config.mamba_chunk}, config.norm_eps, parameters_, kPrefix, split_),
         state_passing_(config, parameters_, split_, own_rows_),
         one_rank_(shape_of(config), {.chunk = config.mamba_chunk}, config.norm_eps, parameters_, kPrefix, alone_),

@@ -24,8 +24,7 @@ inline RadioConfig radio_h() { return std::get<RadioConfig>(provider("nemotron-v
 class RadioStep {
  public:
   explicit RadioStep(const RadioConfig& config)
-      : world_(0, 1, device_, nullptr, progress_),
-        parallel_(make_parallel()),
+      : world_(0, 1, device_, nullptr, progress_), parallel_(make_parallel()),
         parameters_(declare_parameters(config), 0, {}, at::kBFloat16, device_),
         model_(config, parameters_, parallel_, 0, 1) {
     parameters_.initialize(1);

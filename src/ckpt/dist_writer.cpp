@@ -14,8 +14,7 @@ namespace braid {
 class DistWriter::File {
  public:
   File(std::string path, const std::atomic<bool>* cancelled)
-      : path_(std::move(path)),
-        cancelled_(cancelled),
+      : path_(std::move(path)), cancelled_(cancelled),
         buffer_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBuffer))) {
     if (!buffer_) throw std::bad_alloc();
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;

@@ -111,9 +111,7 @@ bool is_unfinished_save_lock(std::string_view name) {
 }
 
 SaveLock::SaveLock(std::string root, Options options)
-    : root_(std::move(root)),
-      path_(fmt::format("{}/{}", root_, kLock)),
-      options_(std::move(options)),
+    : root_(std::move(root)), path_(fmt::format("{}/{}", root_, kLock)), options_(std::move(options)),
       own_(options_.held.empty() ? text_of(options_.job) : options_.held) {
   if (options_.held.empty()) acquire();
   const NoSignals in_thread;

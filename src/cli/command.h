@@ -135,6 +135,6 @@ inline constexpr CommandName kPlanCalibrate = {"calibrate", "Measure the hardwar
 
 inline Command named(const CommandName& command) { return {.name = command.name, .help = command.help}; }
 
-std::string version_text();                                     // of that program
+std::string version_text();  // of that program
 
 }  // namespace braid

@@ -243,9 +243,7 @@ struct AwaitedEnd {
 class FailureBoard::Impl {
  public:
   Impl(BoardOptions options, std::function<void(const RootCause&)> on_failure)
-      : options_(std::move(options)),
-        on_failure_(std::move(on_failure)),
-        listener_(listen_tcp(options_.bind_host, 0)),
+      : options_(std::move(options)), on_failure_(std::move(on_failure)), listener_(listen_tcp(options_.bind_host, 0)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         suspicions_(options_.ends_follow ? kEndWait : milliseconds(0), kConsequenceWait),
         ranks_(static_cast<std::size_t>(options_.world_size)) {

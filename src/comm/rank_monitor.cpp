@@ -164,11 +164,8 @@ class RankMonitor::Impl {
  public:
   Impl(const Endpoint& board, Hello hello, Progress& progress, std::function<void(const RootCause&)> on_failure,
        milliseconds connect_timeout)
-      : hello_(std::move(hello)),
-        progress_(progress),
-        on_failure_(std::move(on_failure)),
-        socket_(connect_tcp(board, connect_timeout)),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      : hello_(std::move(hello)), progress_(progress), on_failure_(std::move(on_failure)),
+        socket_(connect_tcp(board, connect_timeout)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     send(hello_);
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), kMonitorThreadName);

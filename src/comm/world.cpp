@@ -332,12 +332,8 @@ void Group::barrier() const {
 
 World::World(int rank, int size, c10::Device device, MakeBackend backends, Progress& progress,
              MakeBackend host_backends)
-    : rank_(rank),
-      size_(size),
-      device_(device),
-      backends_(std::move(backends)),
-      host_backends_(host_backends ? std::move(host_backends) : backends_),
-      progress_(progress),
+    : rank_(rank), size_(size), device_(device), backends_(std::move(backends)),
+      host_backends_(host_backends ? std::move(host_backends) : backends_), progress_(progress),
       meter_(std::make_shared<CommMeter>(device)) {}
 
 World::~World() { progress_.forget_devices(); }

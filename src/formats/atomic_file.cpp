@@ -19,8 +19,7 @@ AtomicFile::AtomicFile(std::string path, mode_t mode) : path_(std::move(path)) {
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_path_(std::exchange(other.temporary_path_, {})),
+    : path_(std::move(other.path_)), temporary_path_(std::exchange(other.temporary_path_, {})),
       fd_(std::move(other.fd_)) {}
 
 AtomicFile::~AtomicFile() {

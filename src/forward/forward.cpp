@@ -58,12 +58,8 @@ at::Tensor assemble(const at::Tensor& local, const std::vector<std::int64_t>& sh
 // One rank of a forward. The topology's only module is the model.
 struct RankRun {
   RankRun(const ForwardOptions& options, const Topology& topology, World& world)
-      : options(options),
-        topology(topology),
-        module(topology.language()),
-        groups(world, topology),
-        parallel(make_parallel(groups, module.name, options.sequence_parallel, options.overlap)),
-        world(world) {}
+      : options(options), topology(topology), module(topology.language()), groups(world, topology),
+        parallel(make_parallel(groups, module.name, options.sequence_parallel, options.overlap)), world(world) {}
 
   at::TensorOptions tensor_options() const { return at::TensorOptions(options.dtype).device(world.device()); }
 
@@ -154,8 +150,7 @@ class LanguageWork : public ModelWork<Decoder> {
  public:
   LanguageWork(const LanguageConfig& config, const Parameters& parameters, const TokenBatch& batch, const RankRun& rank)
       : ModelWork(config, parameters, rank, {batch.ids.size(0), vocab_of(config)}, batch.labels.defined()),
-        whole_(batch),
-        batch_(batch_of_replica(batch, rank.module.dense, rank.world.rank())),
+        whole_(batch), batch_(batch_of_replica(batch, rank.module.dense, rank.world.rank())),
         counted_labels_(has_loss ? (batch.labels != kIgnoredLabel).sum().item<std::int64_t>() : 0) {}
 
   // The sequences are the same for all stages.
@@ -229,9 +224,7 @@ class EncoderWork : public ModelWork<Encoder> {
   EncoderWork(const EncoderModel& config, const Parameters& parameters, const ItemBatch& batch, const RankRun& rank)
       : ModelWork(config, parameters, rank, {feature_offsets(config, batch.items).back(), feature_width(config)},
                   rank.options.grads),
-        config_(config),
-        batch_(batch),
-        feature_offsets_(feature_offsets(config, batch.items)) {
+        config_(config), batch_(batch), feature_offsets_(feature_offsets(config, batch.items)) {
     const auto [first, last] = share_of_replica(batch.items.size(), rank.module.dense, rank.world.rank());
     items_.assign(batch.items.begin() + first, batch.items.begin() + last);
   }

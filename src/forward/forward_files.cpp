@@ -245,10 +245,8 @@ class OutputFile {
 
   OutputFile(const ForwardRequest& request, const StoredModel& model, const std::string& output, const Shape& shape,
              bool has_loss)
-      : dtype_(scalar_type(request.dtype)),
-        wide_(dtype_ == at::kDouble ? at::kDouble : at::kFloat),
-        path_(request.outputs),
-        output_(output) {
+      : dtype_(scalar_type(request.dtype)), wide_(dtype_ == at::kDouble ? at::kDouble : at::kFloat),
+        path_(request.outputs), output_(output) {
     std::vector<TensorInfo> tensors = {{output, stored_dtype(wide_), shape}};
     if (has_loss) tensors.push_back({"loss", stored_dtype(wide_), {}});
     if (request.grads) gradients_ = trainable_tensors(model);

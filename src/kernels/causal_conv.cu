@@ -47,8 +47,7 @@ class Rows {
 
   // shared: of the block, kShared elements
   __device__ Rows(const Matrix<const T>& x, const Piece<kWidth>& piece, int count, Element* shared)
-      : from_(x.data + piece.begin * x.stride + piece.channel),
-        stride_(x.stride),
+      : from_(x.data + piece.begin * x.stride + piece.channel), stride_(x.stride),
         left_(piece.stored_tokens > 0 ? count : 0),
         ring_(shared + threadIdx.x / kWarp * (kBatches * kBatch * kWarp) + threadIdx.x % kWarp) {}
 

@@ -79,12 +79,9 @@ void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
 
 cublasLtEpilogue_t epilogue(const ProductShape& shape) {
   switch (shape.gelu) {
-    case Gelu::Forward:
-      return shape.has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    case Gelu::Backward:
-      return CUBLASLT_EPILOGUE_DGELU;
-    default:
-      return shape.has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case Gelu::Forward: return shape.has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Gelu::Backward: return CUBLASLT_EPILOGUE_DGELU;
+    default: return shape.has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
 }
 
@@ -97,9 +94,7 @@ struct Descriptors {
         right(shape.right_transposed ? layout(CUDA_R_16BF, shape.columns, shape.depth, shape.right_stride)
                                      : layout(CUDA_R_16BF, shape.depth, shape.columns, shape.right_stride)),
         result(layout(shape.is_float ? CUDA_R_32F : CUDA_R_16BF, shape.rows, shape.columns, shape.stride)),
-        kept(shape.add ? 1 : 0),
-        has_bias(shape.has_bias),
-        has_aux(shape.gelu != Gelu::None) {
+        kept(shape.add ? 1 : 0), has_bias(shape.has_bias), has_aux(shape.gelu != Gelu::None) {
     check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     // result^T = right^T left^T
     set(product, CUBLASLT_MATMUL_DESC_TRANSA, shape.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);

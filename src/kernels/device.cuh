@@ -1,18 +1,16 @@
 // Pieces that kernels are made of.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_pipeline.h>
 #include <cuda_runtime_api.h>
-
-#include <algorithm>
-#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <mutex>
 #include <type_traits>
 #include <utility>
-
 #include "kernels/tensor.h"
 
 namespace braid::kernels {

@@ -94,11 +94,8 @@ class Tiles {
  public:
   template <class T>
   __device__ explicit Tiles(const Problem<T>& problem)
-      : experts_(problem.experts),
-        rows_(problem.rows),
-        across_(tiles_for(problem.columns, S::kTileColumns)),
-        next_(static_cast<int>(blockIdx.x) / S::kBlocks),
-        end_(experts_.ends[0]) {}
+      : experts_(problem.experts), rows_(problem.rows), across_(tiles_for(problem.columns, S::kTileColumns)),
+        next_(static_cast<int>(blockIdx.x) / S::kBlocks), end_(experts_.ends[0]) {}
 
   __device__ bool next(Part& tile) {
     while (next_ >= before_ + of_expert()) {

@@ -14,10 +14,8 @@
 #pragma once
 
 #include <cuda.h>
-
 #include <stdexcept>
 #include <string>
-
 #include "kernels/tensor_core.cuh"
 
 namespace braid::kernels {

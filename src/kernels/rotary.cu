@@ -16,11 +16,7 @@ struct Heads {
   std::int64_t tokens, heads, width, token_stride, head_stride;
 
   explicit Heads(const Tensor& x)
-      : data(x),
-        tokens(x.sizes[0]),
-        heads(x.sizes[1]),
-        width(x.sizes[2]),
-        token_stride(x.strides[0]),
+      : data(x), tokens(x.sizes[0]), heads(x.sizes[1]), width(x.sizes[2]), token_stride(x.strides[0]),
         head_stride(x.strides[1]) {}
 };
 

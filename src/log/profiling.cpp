@@ -132,10 +132,8 @@ HostTimes HostTime::take() {
 
 ProfileWindow::ProfileWindow(const ProfileConfig& config, int global_rank, const c10::Device& device,
                              OnWritten on_written)
-    : path_(profile_path(config.dir, global_rank)),
-      first_(config.step_start + 1),
-      last_(config.profiles(global_rank) ? config.step_end : config.step_start),
-      on_gpu_(device.is_cuda()),
+    : path_(profile_path(config.dir, global_rank)), first_(config.step_start + 1),
+      last_(config.profiles(global_rank) ? config.step_end : config.step_start), on_gpu_(device.is_cuda()),
       on_written_(std::move(on_written)) {}
 
 ProfileWindow::~ProfileWindow() {

@@ -126,16 +126,12 @@ void RunLog::print_to_stdout(const std::string& text) {
 }
 
 RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& start, Print print)
-    : config_(config),
-      facts_(facts),
-      print_(std::move(print)),
-      start_(start),
+    : config_(config), facts_(facts), print_(std::move(print)), start_(start),
       iterations_(facts, config.log_interval, start),
       events_(open_file<EventFile>("log.tensorboard_dir", "folder", config.tensorboard_dir, config.tensorboard_dir)),
       metrics_(open_file<MetricsFile>("log.metrics_file", "file", config.metrics_file,
                                       std::filesystem::path(config.metrics_file).parent_path())),
-      iteration_start_(start.steady),
-      last_result_(start.steady) {
+      iteration_start_(start.steady), last_result_(start.steady) {
   summary_.last_iteration = facts.done_before;
 }
 

@@ -120,11 +120,8 @@ void share(SampleHolder& holder, const Group& world) {
 class BatchFeed::Impl {
  public:
   Impl(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
-      : model_(model),
-        topology_(model.topology()),
-        modules_(static_cast<int>(topology_.modules().size())),
-        microbatches_(microbatches),
-        samples_(samples) {
+      : model_(model), topology_(model.topology()), modules_(static_cast<int>(topology_.modules().size())),
+        microbatches_(microbatches), samples_(samples) {
     const bool pin = model.world().device().is_cuda();
     const auto ahead = index(2 * microbatches);
     encoder_readers_.resize(index(modules_));

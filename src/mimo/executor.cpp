@@ -24,18 +24,12 @@ Executor::Executor(const StepPlan& plan, const Topology& topology, const Groups&
 
 void Executor::run(const Op& op) {
   switch (op.kind) {
-    case Op::Begin:
-      return;
-    case Op::Load:
-      return work_.load(op.stage, op.microbatch);
-    case Op::Forward:
-      return forward(op);
-    case Op::Backward:
-      return backward(op);
-    case Op::Exchange:
-      return exchange(op.transfers);
-    default:
-      throw_check_failed(__FILE__, __LINE__, "not an op of a stage");
+    case Op::Begin: return;
+    case Op::Load: return work_.load(op.stage, op.microbatch);
+    case Op::Forward: return forward(op);
+    case Op::Backward: return backward(op);
+    case Op::Exchange: return exchange(op.transfers);
+    default: throw_check_failed(__FILE__, __LINE__, "not an op of a stage");
   }
 }
 

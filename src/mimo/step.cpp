@@ -33,15 +33,10 @@ Answers answers_in(const LanguageBatch& text) {
 class Step::Impl : public StageWork {
  public:
   Impl(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepInput& input)
-      : model_(model),
-        plan_(plan),
-        batches_(batches),
-        input_(input),
+      : model_(model), plan_(plan), batches_(batches), input_(input),
         samples_(std::int64_t{input.micro_batch} * model.topology().language().dense.size_of("dp")),
-        bridge_(model.topology(), plan.edges, samples_),
-        tensor_options_(model.tensor_options()),
-        media_(index(plan.options.microbatches)),
-        participates_(model.topology().modules().size()),
+        bridge_(model.topology(), plan.edges, samples_), tensor_options_(model.tensor_options()),
+        media_(index(plan.options.microbatches)), participates_(model.topology().modules().size()),
         totals_(at::zeros({5}, tensor_options_.dtype(at::kDouble))),
         executor_(plan, model.topology(), model.groups(), tensor_options_, *this) {
     for (auto& of_microbatch : media_) of_microbatch.resize(participates_.size());
@@ -287,11 +282,7 @@ at::Tensor Step::finish() { return impl_->finish(); }
 at::Tensor Step::choices() const { return impl_->choices(); }
 
 StepTotals::StepTotals(std::span<const double> sums)
-    : loss_sum(sums[0]),
-      num_tokens(sums[1]),
-      right_tokens(sums[2]),
-      answers(sums[3]),
-      right_answers(sums[4]),
+    : loss_sum(sums[0]), num_tokens(sums[1]), right_tokens(sums[2]), answers(sums[3]), right_answers(sums[4]),
       participants(sums.begin() + kFixed, sums.end()) {
   if (sums[6] > 0) load_balancing_loss = sums[5] / sums[6];
 }

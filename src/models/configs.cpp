@@ -13,8 +13,8 @@ using Shape = std::vector<std::int64_t>;
 struct ParamList {
   // The more branches add to the residual stream, the smaller their outputs start.
   ParamList(double init_std, int branches)
-      : normal{InitRule::Normal, init_std},
-        residual{InitRule::Normal, init_std / std::sqrt(static_cast<double>(branches))} {}
+      : normal{InitRule::Normal, init_std}, residual{InitRule::Normal,
+                                                     init_std / std::sqrt(static_cast<double>(branches))} {}
 
   void add(ParamSpec spec) {
     spec.name = prefix + spec.name;
@@ -122,17 +122,11 @@ class HybridDeclaration : public ParamList {
 
   void add_layer(char letter) {
     switch (letter) {
-      case 'M':
-        return add_mamba();
-      case '*':
-        return add_attention();
-      case 'E':
-        return add_moe();
-      case '-':
-        add_norm("mlp.linear_fc1.layer_norm_weight");
-        return add_mlp("mlp.", c_.ffn);
-      default:
-        throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
+      case 'M': return add_mamba();
+      case '*': return add_attention();
+      case 'E': return add_moe();
+      case '-': add_norm("mlp.linear_fc1.layer_norm_weight"); return add_mlp("mlp.", c_.ffn);
+      default: throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
     }
   }
   void add_norm(const char* name) { add(name, {c_.hidden}, ones); }

@@ -14,9 +14,7 @@ class Mlp : public Layer {
 
   Mlp(Activate activate, double norm_eps, const Parameters& parameters, const std::string& prefix,
       const Parallel& parallel, const RecomputeConfig& recompute)
-      : activate_(activate),
-        norm_eps_(norm_eps),
-        recompute_(recompute),
+      : activate_(activate), norm_eps_(norm_eps), recompute_(recompute),
         norm_(parameters.get(prefix + "linear_fc1.layer_norm_weight")),
         fc1_(parameters, prefix + "linear_fc1.", Split::Columns, parallel),
         fc2_(parameters, prefix + "linear_fc2.", Split::Rows, parallel) {}
@@ -62,15 +60,12 @@ Branches make_layer(int layer, const HybridLmConfig& c, const Parameters& parame
       branches.push_back(std::make_unique<SelfAttention>(AttentionShape{c.heads, c.kv_heads, c.head_dim}, c.norm_eps,
                                                          parameters, prefix + "self_attention.", parallel, recompute));
       break;
-    case 'E':
-      branches.push_back(std::make_unique<Moe>(moe_options(c), parameters, prefix, parallel, recompute));
-      break;
+    case 'E': branches.push_back(std::make_unique<Moe>(moe_options(c), parameters, prefix, parallel, recompute)); break;
     case '-':
       branches.push_back(
           std::make_unique<Mlp>(squared_relu, c.norm_eps, parameters, prefix + "mlp.", parallel, recompute));
       break;
-    default:
-      throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
+    default: throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
   }
   return branches;
 }
@@ -89,11 +84,7 @@ Branches make_layer(int, const LlamaConfig& c, const Parameters& parameters, con
 
 Decoder::Decoder(const LanguageConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
                  int pp, const RecomputeConfig& recompute)
-    : parameters_(parameters),
-      parallel_(parallel),
-      stage_(stage),
-      pp_(pp),
-      recompute_(in_language(recompute)),
+    : parameters_(parameters), parallel_(parallel), stage_(stage), pp_(pp), recompute_(in_language(recompute)),
       norm_eps_(std::visit([](const auto& c) { return c.norm_eps; }, config)),
       final_norm_(std::holds_alternative<LlamaConfig>(config) ? "decoder.final_layernorm." : "decoder.final_norm."),
       tie_embeddings_(std::holds_alternative<LlamaConfig>(config) && std::get<LlamaConfig>(config).tie_embeddings) {

@@ -135,14 +135,11 @@ class Encoder::TransformerLayer {
  public:
   TransformerLayer(const EncoderLayersConfig& config, const Parameters& parameters, const std::string& prefix,
                    const Parallel& parallel, const RecomputeConfig& recompute)
-      : attention_{config.heads, config.heads, config.hidden / config.heads},
-        norm_eps_(config.norm_eps),
-        recompute_(recompute),
-        gelu_(config.gelu == GeluForm::Quick  ? Activation::QuickGelu
-              : config.gelu == GeluForm::Tanh ? Activation::GeluTanh
-                                              : Activation::GeluErf),
-        parallel_(parallel),
-        qkv_(parameters, prefix + "self_attention.linear_qkv.", parallel),
+      : attention_{config.heads, config.heads, config.hidden / config.heads}, norm_eps_(config.norm_eps),
+        recompute_(recompute), gelu_(config.gelu == GeluForm::Quick  ? Activation::QuickGelu
+                                     : config.gelu == GeluForm::Tanh ? Activation::GeluTanh
+                                                                     : Activation::GeluErf),
+        parallel_(parallel), qkv_(parameters, prefix + "self_attention.linear_qkv.", parallel),
         proj_(parameters, prefix + "self_attention.linear_proj.", Split::Rows, parallel),
         attention_scale_(parameters.get_if_declared(prefix + "self_attention.layer_scale")),
         fc1_(parameters, prefix + "mlp.linear_fc1.", parallel),
@@ -162,8 +159,7 @@ class Encoder::TransformerLayer {
 
     NormedLinear(const Parameters& parameters, const std::string& prefix, const Parallel& parallel)
         : norm_weight(parameters.get(prefix + "layer_norm_weight")),
-          norm_bias(parameters.get(prefix + "layer_norm_bias")),
-          linear(parameters, prefix, Split::Columns, parallel) {}
+          norm_bias(parameters.get(prefix + "layer_norm_bias")), linear(parameters, prefix, Split::Columns, parallel) {}
   };
 
   Recomputable normed(const Residual& x, const NormedLinear& map) const {
@@ -193,11 +189,7 @@ class Encoder::TransformerLayer {
 
 Encoder::Encoder(const EncoderModel& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
                  const RecomputeConfig& recompute)
-    : config_(config),
-      parameters_(parameters),
-      parallel_(parallel),
-      recompute_(in_encoder(recompute)),
-      stage_(stage),
+    : config_(config), parameters_(parameters), parallel_(parallel), recompute_(in_encoder(recompute)), stage_(stage),
       pp_(pp) {
   BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of an encoder has all tokens");
   const EncoderLayersConfig layers = std::visit([](const auto& c) { return layers_of(c); }, config);
@@ -247,8 +239,7 @@ at::Tensor Encoder::features(const at::Tensor& x, const Extents& items) const {
 // --- the projector
 
 Projector::Projector(const ProjectorConfig& config, const Parameters& parameters, const Parallel& parallel)
-    : parameters_(parameters),
-      parallel_(parallel),
+    : parameters_(parameters), parallel_(parallel),
       first_(parameters, config.kind == ProjectorKind::Affine ? "encoder." : "encoder.linear_fc1.", Split::Columns,
              parallel) {
   BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of the projector has all tokens");
@@ -278,8 +269,7 @@ const PixelStats& pixel_stats_of(const EncoderConfig& encoder) {
 EncoderStage::EncoderStage(const EncoderConfig& config, const Parameters& encoder, const Parameters* projector,
                            const Parallel& parallel, const StagePosition& position, const RecomputeConfig& recompute)
     : features_(features_of(config.model)),
-      pixel_shuffle_(config.pixel_shuffle && !std::holds_alternative<AudioConfig>(config.model)),
-      parameters_(encoder),
+      pixel_shuffle_(config.pixel_shuffle && !std::holds_alternative<AudioConfig>(config.model)), parameters_(encoder),
       model_(config.model, encoder, parallel, position.stage, position.stages, recompute) {
   BRAID_CHECK_EQ(projector != nullptr, position.is_last(), "the projector is on the last stage");
   if (projector) projector_.emplace(config.projector, *projector, parallel);

@@ -51,17 +51,12 @@ at::Tensor exchange_blocks(const at::Tensor& x, const std::vector<Block>& blocks
 Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
                const std::string& prefix, const Parallel& parallel, const RecomputeConfig& recompute)
     : shape_{shape.heads / parallel.tp.size(), shape.head_dim, shape.groups / parallel.tp.size(), shape.state},
-      scan_(scan),
-      norm_eps_(norm_eps),
-      recompute_(recompute),
-      parallel_(parallel),
+      scan_(scan), norm_eps_(norm_eps), recompute_(recompute), parallel_(parallel),
       pre_norm_(parameters.get(prefix + "in_proj.layer_norm_weight")),
       in_proj_(parameters, prefix + "in_proj.", Split::Columns, parallel),
       conv_weight_(parameters.get(prefix + "conv1d.weight")),
-      conv_bias_(parameters.get_if_declared(prefix + "conv1d.bias")),
-      A_log_(parameters.get(prefix + "A_log")),
-      D_(parameters.get(prefix + "D")),
-      dt_bias_(parameters.get(prefix + "dt_bias")),
+      conv_bias_(parameters.get_if_declared(prefix + "conv1d.bias")), A_log_(parameters.get(prefix + "A_log")),
+      D_(parameters.get(prefix + "D")), dt_bias_(parameters.get(prefix + "dt_bias")),
       gate_norm_(parameters.get(prefix + "norm.weight")),
       out_proj_(parameters, prefix + "out_proj.", Split::Rows, parallel) {}
 

@@ -159,18 +159,13 @@ RowExchange ExpertExchange::start_combine(const at::Tensor& rows, Result result)
 
 Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel,
          const RecomputeConfig& recompute)
-    : options_(options),
-      recompute_(recompute),
-      prefix_(prefix),
-      parameters_(parameters),
-      parallel_(parallel),
+    : options_(options), recompute_(recompute), prefix_(prefix), parameters_(parameters), parallel_(parallel),
       pieces_(parallel.ep.size() > 1 || parallel.expt_tp.size() > 1 ? parallel.overlap.expert_pieces : 1),
       norm_(parameters.get(prefix + "pre_mlp_layernorm.weight")),
       router_(parameters.weight(prefix + "mlp.router.weight")),
       fc1_(parameters, prefix + "mlp.experts.experts.linear_fc1.", Split::Columns, pieces_),
       fc2_(parameters, prefix + "mlp.experts.experts.linear_fc2.", Split::Rows, pieces_),
-      expert_bias_(parameters.get(prefix + "mlp.router.expert_bias")),
-      tokens_per_expert_(at::zeros_like(expert_bias_)),
+      expert_bias_(parameters.get(prefix + "mlp.router.expert_bias")), tokens_per_expert_(at::zeros_like(expert_bias_)),
       aux_loss_sum_(at::zeros({}, expert_bias_.options())) {
   const std::string shared = prefix + "mlp.shared_experts.";
   if (!parameters.get_if_declared(shared + "linear_fc1.weight").defined()) return;

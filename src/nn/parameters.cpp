@@ -29,14 +29,10 @@ void fill_values(const InitRule& rule, const RandomField& field, std::uint64_t b
   }
   field.fill_uniform(begin, values);
   switch (rule.kind) {
-    case InitRule::Uniform:
-      return transform([&](double uniform) { return rule.scale * (2 * uniform - 1); });
-    case InitRule::DtBias:
-      return transform(dt_bias_of);
-    case InitRule::ALog:
-      return transform([](double uniform) { return std::log(1 + 15 * uniform); });
-    default:
-      BRAID_CHECK(false, "rule {} has no values to draw", static_cast<int>(rule.kind));
+    case InitRule::Uniform: return transform([&](double uniform) { return rule.scale * (2 * uniform - 1); });
+    case InitRule::DtBias: return transform(dt_bias_of);
+    case InitRule::ALog: return transform([](double uniform) { return std::log(1 + 15 * uniform); });
+    default: BRAID_CHECK(false, "rule {} has no values to draw", static_cast<int>(rule.kind));
   }
 }
 
@@ -59,11 +55,9 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
 class Initialization {
  public:
   Initialization(const Parameters::Entry& entry, const ShardCoordinates& coordinates, std::uint64_t seed)
-      : rule_(entry.spec.init),
-        field_(seed, entry.spec.name),
+      : rule_(entry.spec.init), field_(seed, entry.spec.name),
         shard_(entry.spec.shape.size() > 1 ? entry.value.flatten(0, -2) : entry.value.unsqueeze(1)),
-        columns_(shard_.size(1)),
-        global_columns_(entry.spec.shape.size() > 1 ? entry.spec.shape.back() : 1) {
+        columns_(shard_.size(1)), global_columns_(entry.spec.shape.size() > 1 ? entry.spec.shape.back() : 1) {
     for (const Box& box : shard_boxes(entry.spec, coordinates))
       for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) add(run);
   }

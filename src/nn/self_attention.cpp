@@ -34,10 +34,7 @@ at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causa
 
 SelfAttention::SelfAttention(const AttentionShape& shape, double norm_eps, const Parameters& parameters,
                              const std::string& prefix, const Parallel& parallel, const RecomputeConfig& recompute)
-    : shape_(shape),
-      norm_eps_(norm_eps),
-      recompute_(recompute),
-      parallel_(parallel),
+    : shape_(shape), norm_eps_(norm_eps), recompute_(recompute), parallel_(parallel),
       norm_(parameters.get(prefix + "linear_qkv.layer_norm_weight")),
       qkv_(parameters, prefix + "linear_qkv.", Split::Columns, parallel),
       proj_(parameters, prefix + "linear_proj.", Split::Rows, parallel) {}

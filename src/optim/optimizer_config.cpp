@@ -83,10 +83,9 @@ std::vector<Problem> validate(const LossScaleConfig& c, const std::string& where
 }
 
 LossScale::LossScale(const LossScaleConfig& config)
-    : config_(config),
-      state_{.value = config.initial.value_or(config.dynamic ? 4294967296.0 : 1.0),
-             .finite_steps = 0,
-             .overflows_left = config.hysteresis} {}
+    : config_(config), state_{.value = config.initial.value_or(config.dynamic ? 4294967296.0 : 1.0),
+                              .finite_steps = 0,
+                              .overflows_left = config.hysteresis} {}
 
 void LossScale::update(bool gradients_finite) {
   auto& [value, finite_steps, overflows_left] = state_;

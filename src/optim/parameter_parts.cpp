@@ -83,9 +83,7 @@ std::vector<ParameterPart> parameter_parts(const std::vector<ParamSpec>& specs, 
 
 OptimizerCollectives::OptimizerCollectives(const std::vector<ParamSpec>& specs, const Module& module, int global_rank,
                                            const OptimizerConfig& config, std::int64_t element_bytes)
-    : config_(config),
-      element_bytes_(element_bytes),
-      gradient_bytes_(std::max<std::int64_t>(element_bytes, 4)),
+    : config_(config), element_bytes_(element_bytes), gradient_bytes_(std::max<std::int64_t>(element_bytes, 4)),
       parts_(parameter_parts(specs, module, global_rank, config)) {}
 
 Collectives OptimizerCollectives::for_buckets(int stage, const char* op, std::int64_t bytes_of_element) const {

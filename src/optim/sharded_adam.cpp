@@ -165,8 +165,7 @@ bool has_weight_decay(const ParamSpec& spec) {
 
 ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
                          const OptimizerConfig& config, std::int64_t module_parameters)
-    : config_(config),
-      replicas_(replicas),
+    : config_(config), replicas_(replicas),
       gradients_(std::move(entries), reduce, buffer_options(config, module_parameters, reduce.size())) {
   move_parameters_into_buffer();
   for (std::size_t bucket = 0; bucket < gradients_.layout().buckets.size(); ++bucket) {

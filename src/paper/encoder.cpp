@@ -12,14 +12,9 @@ class EncoderWalk {
  public:
   EncoderWalk(const EncoderConfig& config, const Module& module, const LayerOptions& options,
               const std::vector<std::vector<std::int64_t>>& extents, const EncoderTraining& trains)
-      : config_(config),
-        layers_(std::visit([](const auto& c) { return layers_of(c); }, config.model)),
-        ops_(options),
-        maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), false, 1),
-        tp_(group_size(module, "tp")),
-        recompute_(in_encoder(options.recompute)),
-        trains_(trains),
-        items_(rows_of_items(config, extents)) {
+      : config_(config), layers_(std::visit([](const auto& c) { return layers_of(c); }, config.model)), ops_(options),
+        maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), false, 1), tp_(group_size(module, "tp")),
+        recompute_(in_encoder(options.recompute)), trains_(trains), items_(rows_of_items(config, extents)) {
     sequences_.tokens = items_.hidden;
     sequences_.longest = items_.longest;
     sequences_.count = std::max<std::int64_t>(1, std::ssize(extents));

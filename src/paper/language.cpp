@@ -20,18 +20,11 @@ bool is_fp8(const HybridLmConfig& c) { return c.fp8 == Fp8Mode::Rowwise; }
 class LanguageWalk {
  public:
   LanguageWalk(const Module& module, const LayerOptions& options, const TextSizes& text, bool trains)
-      : ops_(options),
-        maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), options.sequence_parallel,
-              options.overlap.tp_pieces),
-        tp_(group_size(module, "tp")),
-        ep_(group_size(module, "ep")),
-        expt_tp_(group_size(module, "expt_tp")),
-        recompute_(in_language(options.recompute)),
-        overlap_(options.overlap),
-        text_(text),
-        sequences_(sequences_of(text)),
-        trains_(trains),
-        tokens_(text.tokens / maps_.cp()) {}
+      : ops_(options), maps_(ops_, group_size(module, "tp"), group_size(module, "cp"), options.sequence_parallel,
+                             options.overlap.tp_pieces),
+        tp_(group_size(module, "tp")), ep_(group_size(module, "ep")), expt_tp_(group_size(module, "expt_tp")),
+        recompute_(in_language(options.recompute)), overlap_(options.overlap), text_(text),
+        sequences_(sequences_of(text)), trains_(trains), tokens_(text.tokens / maps_.cp()) {}
 
   template <class Config>
   StageOnPaper stage(const Config& c, int stage, int stages) {
@@ -114,16 +107,11 @@ class LanguageWalk {
   void add(const HybridLmConfig& c, int layer, PaperResidual& stream) {
     const bool fp8 = is_fp8(c);
     switch (const char letter = layer_letters(c)[layer]) {
-      case 'M':
-        return stream.add(mamba(c, stream));
-      case '*':
-        return stream.add(attention(c, stream, {.fp8 = fp8, .ends_layer = true}));
-      case 'E':
-        return stream.add(moe(c, stream));
-      case '-':
-        return stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = fp8}));
-      default:
-        throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
+      case 'M': return stream.add(mamba(c, stream));
+      case '*': return stream.add(attention(c, stream, {.fp8 = fp8, .ends_layer = true}));
+      case 'E': return stream.add(moe(c, stream));
+      case '-': return stream.add(mlp(normed(stream), {.hidden = c.hidden, .inner = c.ffn, .ffn = c.ffn, .fp8 = fp8}));
+      default: throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
     }
   }
   void add(const LlamaConfig& c, int, PaperResidual& stream) {

@@ -18,16 +18,10 @@ int microbatches_in(const Schedule& schedule) {
 class Player {
  public:
   Player(const Schedule& schedule, const Topology& topology, const PlayOptions& options)
-      : schedule_(schedule),
-        topology_(topology),
-        options_(options),
-        edges_(make_edges(topology)),
-        microbatches_(microbatches_in(schedule)),
-        meetings_(topology, microbatches_),
-        collectives_(2 * meetings_.stages()),
-        ranks_(schedule.ranks.size()),
-        edges_of_(edges_by_rank(edges_, ranks_.size())),
-        channels_(channels_of(topology, edges_)) {
+      : schedule_(schedule), topology_(topology), options_(options), edges_(make_edges(topology)),
+        microbatches_(microbatches_in(schedule)), meetings_(topology, microbatches_),
+        collectives_(2 * meetings_.stages()), ranks_(schedule.ranks.size()),
+        edges_of_(edges_by_rank(edges_, ranks_.size())), channels_(channels_of(topology, edges_)) {
     posted_.assign(4 * edges_.size() * microbatches_, kNotYet);
     arrived_.assign(2 * edges_.size() * microbatches_, kNotYet);
     play_.ranks.resize(ranks_.size());

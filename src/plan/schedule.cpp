@@ -221,13 +221,8 @@ class TransferOrder {
  public:
   TransferOrder(const RankLists& lists, const Topology& topology, const ScheduleOptions& options,
                 const std::vector<Edge>& edges)
-      : lists_(lists),
-        topology_(topology),
-        options_(options),
-        edges_(edges),
-        meetings_(topology, options.microbatches),
-        edges_of_(edges_by_rank(edges, lists.size())),
-        ranks_(lists.size()) {
+      : lists_(lists), topology_(topology), options_(options), edges_(edges), meetings_(topology, options.microbatches),
+        edges_of_(edges_by_rank(edges, lists.size())), ranks_(lists.size()) {
     find_bundles();
     for (int rank = 0; rank < std::ssize(ranks_); ++rank) prepare(rank);
   }

@@ -15,14 +15,9 @@ bool is_gather(const Op& op) { return op.kind == Op::StartGather || op.kind == O
 class Verifier {
  public:
   Verifier(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options)
-      : schedule_(schedule),
-        topology_(topology),
-        options_(options),
-        edges_(make_edges(topology)),
-        channels_(channels_of(topology, edges_)),
-        edges_of_(edges_by_rank(edges_, schedule.ranks.size())),
-        updates_(has_update(options)),
-        arrived_(2 * edges_.size() * options.microbatches, kNotYet) {
+      : schedule_(schedule), topology_(topology), options_(options), edges_(make_edges(topology)),
+        channels_(channels_of(topology, edges_)), edges_of_(edges_by_rank(edges_, schedule.ranks.size())),
+        updates_(has_update(options)), arrived_(2 * edges_.size() * options.microbatches, kNotYet) {
     std::map<std::tuple<int, int, Channel>, int> routes;
     for (std::size_t i = 0; i < channels_.size(); ++i) {
       const Edge& edge = edges_[i % edges_.size()];

@@ -41,12 +41,13 @@ HybridLmConfig small_model(const std::string& pattern, const at::Device& device)
 
 struct SmallModel {
   SmallModel(const HybridLmConfig& small, std::int64_t tokens, const at::Device& device)
-      : config(small),
-        alone("alone", device, progress),
-        parallel{.tp = alone, .cp = alone, .tp_cp = alone, .ep = alone, .expt_tp = alone},
+      : config(small), alone("alone", device, progress), parallel{.tp = alone,
+                                                                  .cp = alone,
+                                                                  .tp_cp = alone,
+                                                                  .ep = alone,
+                                                                  .expt_tp = alone},
         parameters(declare_parameters(config), 0, {}, device.is_cuda() ? at::kBFloat16 : at::kFloat, device),
-        decoder(config, parameters, parallel, 0, 1, {}),
-        batch{.sequences = pack_sequences({0, tokens}, device)} {
+        decoder(config, parameters, parallel, 0, 1, {}), batch{.sequences = pack_sequences({0, tokens}, device)} {
     parameters.initialize(1);
     const at::Tensor on_host = at::randint(config.vocab, {tokens}, at::kLong);
     ids = on_host.to(device);
@@ -147,13 +148,9 @@ std::vector<Row> maps_of(const char* rows, const char* maps) {
 class Cases {
  public:
   Cases(const at::Device& device, at::ScalarType dtype, const Sizes& sizes)
-      : options_(at::TensorOptions(dtype).device(device)),
-        pool_(at::randn({sizes.pool}, options_)),
-        is_wide_(dtype != at::kBFloat16),
-        e_(pool_.element_size()),
-        works_(pool_.element_size(), /*trains=*/true),
-        sizes_(sizes),
-        alone_("alone", device, *progress_) {}
+      : options_(at::TensorOptions(dtype).device(device)), pool_(at::randn({sizes.pool}, options_)),
+        is_wide_(dtype != at::kBFloat16), e_(pool_.element_size()), works_(pool_.element_size(), /*trains=*/true),
+        sizes_(sizes), alone_("alone", device, *progress_) {}
 
   std::vector<CalibrationCase> take(const std::function<void(const std::string&)>& report) {
     const auto add_all = [&](const char* what, const std::vector<Row>& all, void (Cases::*add)(const Row&)) {

@@ -101,10 +101,7 @@ class LayoutBound {
  public:
   // `gpus` is the largest number of GPUs of a layout.
   LayoutBound(const Recipe& recipe, const HardwareProfile& hardware, int gpus, TypicalSample sample)
-      : recipe_(recipe),
-        hardware_(on_one_host(hardware, gpus)),
-        setup_(step_setup(recipe)),
-        sample_(std::move(sample)),
+      : recipe_(recipe), hardware_(on_one_host(hardware, gpus)), setup_(step_setup(recipe)), sample_(std::move(sample)),
         recompute_sets_(recompute_sets(recipe)) {
     const Recipe small = smallest(recipe);
     const Topology topology(small.topology, workload_of(small));

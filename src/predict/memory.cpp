@@ -84,11 +84,8 @@ class RankWalk {
  public:
   RankWalk(const StepSetup& setup, const Topology& topology, const ScheduleOptions& options, const StepSizes& sizes,
            int global_rank)
-      : setup_(setup),
-        topology_(topology),
-        options_(options),
-        step_(setup, topology.modules(), options, sizes, global_rank),
-        rank_(global_rank),
+      : setup_(setup), topology_(topology), options_(options),
+        step_(setup, topology.modules(), options, sizes, global_rank), rank_(global_rank),
         constant_(topology.modules().size()) {
     for (int m = 0; m < step_.modules(); ++m)
       if (module(m).dense.contains(rank_)) add_state(m);
@@ -242,9 +239,7 @@ void take_larger(RankMemory& most, const RankMemory& other) {
 class Predictor {
  public:
   Predictor(const Recipe& recipe, const Topology& topology, const MemoryQuestion& question)
-      : setup_(step_setup(recipe)),
-        topology_(topology),
-        options_(schedule_options_of(recipe, topology)),
+      : setup_(step_setup(recipe)), topology_(topology), options_(schedule_options_of(recipe, topology)),
         on_gpu_(question.on_gpu) {
     setup_.layers.on_gpu = on_gpu_;
     if (on_gpu_) communicators_ = communicators_of(topology);

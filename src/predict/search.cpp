@@ -30,10 +30,7 @@ void add_to_front(std::vector<Candidate>& front, Candidate candidate) {
 class Search {
  public:
   Search(const Recipe& recipe, const HardwareProfile& hardware, const SearchOptions& options)
-      : recipe_(recipe),
-        hardware_(hardware),
-        options_(options),
-        gpus_(options.nodes * hardware.ranks_per_node),
+      : recipe_(recipe), hardware_(hardware), options_(options), gpus_(options.nodes * hardware.ranks_per_node),
         space_(recipe,
                {.gpus = gpus_, .ranks_per_node = hardware.ranks_per_node, .same_data_order = options.same_data_order}),
         sample_(typical_sample(recipe, options.steps.draw, options.steps.steps)),

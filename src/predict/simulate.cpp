@@ -58,12 +58,8 @@ class StepTimes {
 
  public:
   StepTimes(const ReducedWorld& world, const Recipe& recipe, const HardwareProfile& hardware)
-      : world_(world),
-        setup_(step_setup(recipe)),
-        options_(schedule_options_of(world.recipe, world.topology)),
-        hardware_(hardware),
-        sends_(world.topology.world_size()),
-        receives_(sends_.size()) {
+      : world_(world), setup_(step_setup(recipe)), options_(schedule_options_of(world.recipe, world.topology)),
+        hardware_(hardware), sends_(world.topology.world_size()), receives_(sends_.size()) {
     for (const Edge& edge : make_edges(world.topology)) {
       if (!edge.crosses_modules()) continue;
       ++sends_[edge.from_rank];
@@ -87,18 +83,14 @@ class StepTimes {
     switch (op.kind) {
       case Op::Load:
         return groups_of(m, world_.full_rank(m, rank)).seconds(step_of(m, rank).load(op.stage, op.microbatch));
-      case Op::Forward:
-        return stage_times(op.stage, rank, op.microbatch).forward;
-      case Op::Backward:
-        return stage_times(op.stage, rank, op.microbatch).backward;
-      case Op::EndReduce:
-        return buckets_of(op.stage).replica_sums;
+      case Op::Forward: return stage_times(op.stage, rank, op.microbatch).forward;
+      case Op::Backward: return stage_times(op.stage, rank, op.microbatch).backward;
+      case Op::EndReduce: return buckets_of(op.stage).replica_sums;
       case Op::Update:
         for (int own = 0; own < std::ssize(world_.modules); ++own)
           if (world_.topology.module(own).dense.contains(rank)) time.add(of_update(own, rank));
         return time;
-      default:
-        return {};
+      default: return {};
     }
   }
 
@@ -244,10 +236,8 @@ class Simulator {
  public:
   Simulator(const Recipe& recipe, const HardwareProfile& hardware, const SimulateOptions& options)
       : recipe_(recipe),
-        options_(options),
-        step_{reduce_world(recipe, !options.draw || options.equal_replicas), {}, {}},
-        ranks_(step_.world.full_size()),
-        hardware_(on_one_host(hardware, ranks_)),
+        options_(options), step_{reduce_world(recipe, !options.draw || options.equal_replicas), {}, {}},
+        ranks_(step_.world.full_size()), hardware_(on_one_host(hardware, ranks_)),
         times_(step_.world, recipe, hardware_) {
     check_links(hardware_, ranks_);
     if (options.reading) reading_.emplace(*options.reading, step_.world.recipe, topology());
@@ -487,11 +477,8 @@ SimulationAndStep simulate_and_keep(const Recipe& recipe, const HardwareProfile&
 }
 
 ReadingTime::ReadingTime(const ReadingTimes& times, const Recipe& recipe, const Topology& topology)
-    : times_(times),
-      threads_(recipe.loader.threads),
-      micro_batch_(recipe.train.micro_batch),
-      together_(balanced_replicas(recipe, topology)),
-      topology_(topology) {
+    : times_(times), threads_(recipe.loader.threads), micro_batch_(recipe.train.micro_batch),
+      together_(balanced_replicas(recipe, topology)), topology_(topology) {
   for (const Module& module : topology.modules()) seconds_.emplace_back(module.dense.size_of("dp"));
 }
 

@@ -11,8 +11,7 @@ namespace {
 class DataCheck {
  public:
   DataCheck(const Recipe& recipe, const Topology& topology)
-      : recipe_(recipe),
-        topology_(topology),
+      : recipe_(recipe), topology_(topology),
         options_(lane_set_options(recipe, topology, recipe.train.seed, DataUse::Training)) {}
 
   DataFindings run(const std::vector<DataUse>& uses, const StoredData& stored) {

@@ -76,11 +76,7 @@ StepSizes full_step(const Recipe& recipe, const Topology& topology) {
 
 RankStep::RankStep(const StepSetup& setup, const std::vector<Module>& modules, const ScheduleOptions& options,
                    const StepSizes& sizes, int global_rank)
-    : setup_(setup),
-      modules_(modules),
-      options_(options),
-      sizes_(sizes),
-      rank_(global_rank),
+    : setup_(setup), modules_(modules), options_(options), sizes_(sizes), rank_(global_rank),
       language_(static_cast<int>(std::ranges::find(modules, false, &Module::is_encoder) - modules.begin())),
       samples_(std::int64_t{setup.micro_batch} * module(language_).dense.size_of("dp")) {}
 

@@ -64,20 +64,13 @@ UnusableSamples unusable_samples(const BadSamples& own, const Topology& topology
 class Run {
  public:
   Run(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context)
-      : recipe_(recipe),
-        topology_(topology),
-        world_(world),
-        context_(context),
-        iterations_(iterations_of(length_of(recipe.train))),
-        speaks_(world.rank() == logging_rank(topology)),
-        seed_(recipe.train.seed),
-        groups_(world, topology),
-        bad_(make_bad_samples()),
+      : recipe_(recipe), topology_(topology), world_(world), context_(context),
+        iterations_(iterations_of(length_of(recipe.train))), speaks_(world.rank() == logging_rank(topology)),
+        seed_(recipe.train.seed), groups_(world, topology), bad_(make_bad_samples()),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe, frozen_sets(recipe))),
         clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
                make_phase_clock(world.device())),
-        phases_(topology),
-        profile_(recipe.log.profile, world.rank(), world.device(), [this](const std::string& line) {
+        phases_(topology), profile_(recipe.log.profile, world.rank(), world.device(), [this](const std::string& line) {
           RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
         }) {
     if (clock_.trace().enabled()) {

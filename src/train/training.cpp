@@ -98,12 +98,8 @@ struct Training::RunningStep {
 
 Training::Training(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
                    const TrainingConfig& config)
-    : topology_(topology),
-      groups_(groups),
-      config_(config),
-      plan_(topology, schedule_options(config, topology)),
-      model_(provider, topology, groups, world, config.model),
-      schedule_(config.schedule),
+    : topology_(topology), groups_(groups), config_(config), plan_(topology, schedule_options(config, topology)),
+      model_(provider, topology, groups, world, config.model), schedule_(config.schedule),
       loss_scale_(config.loss_scale) {
   set_deterministic(config.deterministic);
   connect_pairs(topology, plan_.edges, groups);
@@ -188,22 +184,18 @@ void Training::run(const Op& op, RunningStep& running) {
       running.step.emplace(model_, plan_, feed_->next_step(next_sample_),
                            StepInput{.micro_batch = config_.micro_batch, .loss_scale = loss_scale_.value()});
       return;
-    case Op::StartGather:
-      return for_optimizers(&ModuleOptimizer::start_parameters);
-    case Op::EndGather:
-      return for_optimizers(&ModuleOptimizer::finish_parameters);
+    case Op::StartGather: return for_optimizers(&ModuleOptimizer::start_parameters);
+    case Op::EndGather: return for_optimizers(&ModuleOptimizer::finish_parameters);
     case Op::StartReduce:
       return for_optimizers(overlaps ? &ModuleOptimizer::announce_gradients : &ModuleOptimizer::start_gradients);
-    case Op::EndReduce:
-      return for_optimizers(&ModuleOptimizer::finish_gradients);
+    case Op::EndReduce: return for_optimizers(&ModuleOptimizer::finish_gradients);
     case Op::Backward:
       running.step->run(op);
       // All ranks start the rest at the same op, before they enter a collective of another group.
       if (overlaps && op.microbatch + 1 == plan_.options.microbatches)
         for_optimizers(&ModuleOptimizer::start_gradients);
       return;
-    default:
-      running.step->run(op);
+    default: running.step->run(op);
   }
 }
 

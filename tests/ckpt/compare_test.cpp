@@ -21,8 +21,7 @@ struct Compared {
   DistCheckpoint first, second;
   Comparison comparison;
   Compared(const Tensors& a, const Tensors& b, const testing::Objects& of_a = {}, const testing::Objects& of_b = {})
-      : first(save(folder.path() + "/a", 1, a, 1, of_a)),
-        second(save(folder.path() + "/b", 2, b, 3, of_b)),
+      : first(save(folder.path() + "/a", 1, a, 1, of_a)), second(save(folder.path() + "/b", 2, b, 3, of_b)),
         comparison(compare_checkpoints(first, second)) {}
   const TensorDifference& of(const std::string& key) const {
     for (const TensorDifference& tensor : comparison.tensors)

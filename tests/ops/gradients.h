@@ -30,14 +30,10 @@ inline at::Tensor random_tensor(at::IntArrayRef shape, std::uint64_t seed) {
 // The distance from 1 to the next number of that type: rounding changes a value by at most half of this, relatively.
 inline double epsilon_of(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kBFloat16:
-      return 1.0 / 128;
-    case at::kHalf:
-      return 1.0 / 1024;
-    case at::kFloat:
-      return std::numeric_limits<float>::epsilon();
-    default:
-      return std::numeric_limits<double>::epsilon();
+    case at::kBFloat16: return 1.0 / 128;
+    case at::kHalf: return 1.0 / 1024;
+    case at::kFloat: return std::numeric_limits<float>::epsilon();
+    default: return std::numeric_limits<double>::epsilon();
   }
 }
 

@@ -29,8 +29,7 @@ Parameters one_matrix(const Module& module, int global_rank) {
 // A rank's module of one matrix, whose elements all have the same gradient.
 struct OneMatrix {
   OneMatrix(const Topology& topology, const Groups& groups, int global_rank)
-      : module(*topology.modules_of(global_rank).at(0)),
-        parameters(one_matrix(module, global_rank)),
+      : module(*topology.modules_of(global_rank).at(0)), parameters(one_matrix(module, global_rank)),
         optimizer(parameters, groups, module.name, {}) {}
 
   StepReport step(double gradient, const Groups& groups, double clip_grad) {

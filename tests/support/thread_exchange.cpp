@@ -76,9 +76,7 @@ void execute(const Ops& ops) {
         if (!op->output.is_same(source)) op->output.copy_(source);
       break;
     }
-    case OpKind::Reduce:
-      ops.at(ops[0]->peer)->output.copy_(reduce(inputs_of(ops), ops[0]->reduce));
-      break;
+    case OpKind::Reduce: ops.at(ops[0]->peer)->output.copy_(reduce(inputs_of(ops), ops[0]->reduce)); break;
     case OpKind::AllGather: {
       const at::Tensor whole = at::cat(inputs_of(ops));
       for (const PostedOpPtr& op : ops) op->output.copy_(whole.view(op->output.sizes()));
@@ -92,11 +90,8 @@ void execute(const Ops& ops) {
       }
       break;
     }
-    case OpKind::AllToAll:
-      all_to_all(ops);
-      break;
-    default:
-      break;
+    case OpKind::AllToAll: all_to_all(ops); break;
+    default: break;
   }
 }
 
@@ -135,12 +130,9 @@ void act_and_note(const std::vector<PostedOpPtr>& ops, Act act) {
 }  // namespace
 
 ThreadExchange::ThreadExchange(int world_size, ThreadSemantics semantics)
-    : semantics_(semantics),
-      wake_(static_cast<std::size_t>(world_size)),
-      incomplete_(static_cast<std::size_t>(world_size)),
-      posted_(static_cast<std::size_t>(world_size), 0),
-      waiting_(static_cast<std::size_t>(world_size), nullptr),
-      alive_(world_size) {}
+    : semantics_(semantics), wake_(static_cast<std::size_t>(world_size)),
+      incomplete_(static_cast<std::size_t>(world_size)), posted_(static_cast<std::size_t>(world_size), 0),
+      waiting_(static_cast<std::size_t>(world_size), nullptr), alive_(world_size) {}
 
 std::shared_ptr<ThreadExchange::Communicator> ThreadExchange::communicator(const std::string& name,
                                                                            const std::vector<int>& ranks) {

@@ -283,12 +283,8 @@ std::vector<std::string> damage(const std::string& folder, std::mt19937& random)
   const auto below = [&](std::uintmax_t n) { return std::uniform_int_distribution<std::uintmax_t>(0, n - 1)(random); };
   const std::string name = names[below(names.size())], path = folder + "/" + name;
   switch (below(4)) {
-    case 0:
-      fs::remove(path);
-      return {name};
-    case 1:
-      fs::resize_file(path, below(fs::file_size(path)));
-      return {name};
+    case 0: fs::remove(path); return {name};
+    case 1: fs::resize_file(path, below(fs::file_size(path))); return {name};
     case 2: {
       const std::string other = names[(std::find(names.begin(), names.end(), name) - names.begin() + 1 +
                                        static_cast<std::ptrdiff_t>(below(names.size() - 1))) %

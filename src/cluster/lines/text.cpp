@@ -165,35 +165,25 @@ const Run& run_of(char kind) {
 
 bool take_element(char kind, std::string_view& text, Caught& caught) {
   switch (kind) {
-    case 'r':
-      return (caught.rank = take_small_number(text)).has_value();
-    case 'l':
-      return (caught.local_rank = take_small_number(text)).has_value();
-    case 's':
-      return (caught.signal = take_small_number(text)).has_value();
+    case 'r': return (caught.rank = take_small_number(text)).has_value();
+    case 'l': return (caught.local_rank = take_small_number(text)).has_value();
+    case 's': return (caught.signal = take_small_number(text)).has_value();
     case 'S':
-    case 'x':
-      return (caught.signal = take_signal_name(text, kind == 'x')).has_value();
-    case 'c':
-      return (caught.code = take_signed_number(text)).has_value();
-    case 'k':
-      return take_rank_word(text);
+    case 'x': return (caught.signal = take_signal_name(text, kind == 'x')).has_value();
+    case 'c': return (caught.code = take_signed_number(text)).has_value();
+    case 'k': return take_rank_word(text);
     case 'R':
       caught.ranks = take_while(text, [](char c) { return is_digit(c) || is_one_of("-, ", c); });
       text = {trimmed(caught.ranks).end(), text.end()};
       return !(caught.ranks = trimmed(caught.ranks)).empty();
-    case 'h':
-      return !(caught.host = take_while(text, is_host)).empty();
+    case 'h': return !(caught.host = take_while(text, is_host)).empty();
     case 't':
       caught.time = take_time(text);
       take_while(text, [](char c) { return is_one_of(".,Z", c); });
       return caught.time.has_value();
-    case '%':
-      return take(text, "%");
-    case '$':
-      return text.empty();
-    case ']':
-      return text.empty() || is_one_of("]),>|}", text[0]) || text.starts_with(" of ");
+    case '%': return take(text, "%");
+    case '$': return text.empty();
+    case ']': return text.empty() || is_one_of("]),>|}", text[0]) || text.starts_with(" of ");
   }
   if (kind == 'N') {
     const auto is_between = [](char c) { return is_one_of(" =:.'\"\t[(#/", c); };

@@ -51,9 +51,7 @@ bool is_pipe(int fd) {
 class LocalRun {
  public:
   explicit LocalRun(const LaunchOptions& options)
-      : options_(options),
-        spared_(children_of_this_process()),
-        store_socket_(listen_for_store_at(options.port)),
+      : options_(options), spared_(children_of_this_process()), store_socket_(listen_for_store_at(options.port)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         board_({.bind_host = kLoopback,
                 .server = {-1, host_name(), ""},

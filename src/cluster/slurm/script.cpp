@@ -171,12 +171,8 @@ fi
 class Script {
  public:
   Script(const SlurmOptions& options, const SlurmJob& job)
-      : o_(options),
-        job_(job),
-        by_torchrun_(options.style == "torchrun"),
-        requeues_(options.requeue.value_or(false)),
-        gets_signal_(requeues_ || job.can_stop),
-        exports_(job.exports) {
+      : o_(options), job_(job), by_torchrun_(options.style == "torchrun"), requeues_(options.requeue.value_or(false)),
+        gets_signal_(requeues_ || job.can_stop), exports_(job.exports) {
     append(exports_, exports_of_options(options, job.is_braid));
     srun_options_ = common_srun_options();
     if (options.gpus_per_node > 0) gpu_option_ = fmt::format(" --gpus-per-node={}", options.gpus_per_node);

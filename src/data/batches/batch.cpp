@@ -87,9 +87,7 @@ struct LaneSource {
 class ReaderPacks {
  public:
   ReaderPacks(const LaneSource& source, const ReaderSamples& samples)
-      : set_(source.set),
-        balance_(source.balance),
-        samples_(samples),
+      : set_(source.set), balance_(source.balance), samples_(samples),
         per_replica_(samples.all / samples.language_replicas),
         replicas_(replicas_of(samples, per_replica_, balance_ ? balance_->replicas() : 1)),
         lanes_(set_, {static_cast<int>(replicas_.begin), static_cast<int>(replicas_.size()), samples.language_replicas},

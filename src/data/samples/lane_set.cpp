@@ -205,8 +205,7 @@ LaneIdentity identity_of(const LaneSetOptions& options, const Blend& blend, cons
 LaneSet::LaneSet(LaneSetOptions given)
     : options(std::move(given)),
       bad(options.bad ? options.bad : std::make_shared<BadSamples>(options.data.max_bad_samples, nullptr)),
-      blend(opened_blend(options, retries_of(options, bad))),
-      reader(blend, kMostOpenShards, retries_of(options, bad)),
+      blend(opened_blend(options, retries_of(options, bad))), reader(blend, kMostOpenShards, retries_of(options, bad)),
       sequences(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
                 options.sequence_length, tokens_without_input(options)) {
   bad->set_inspect_flags(inspect_flags(options));
@@ -235,10 +234,8 @@ void check_positions(const LaneSetOptions& options, const Blend& blend, const Se
 
 ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& replicas,
                            const std::vector<std::string>& positions)
-    : set_(std::move(set)),
-      per_replica_(set_->options.lanes / replicas.all),
-      first_lane_(replicas.first * per_replica_),
-      pool_(set_->options.loader.threads),
+    : set_(std::move(set)), per_replica_(set_->options.lanes / replicas.all),
+      first_lane_(replicas.first * per_replica_), pool_(set_->options.loader.threads),
       turns_(static_cast<std::size_t>(replicas.count)) {
   for (int i = 0; i < replicas.count * per_replica_; ++i) {
     lanes_.push_back(std::make_unique<PackLane>(*set_, pool_, set_->order(), first_lane_ + i));

@@ -98,10 +98,7 @@ std::int64_t TokenSequence::labels() const {
 
 SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
                              const std::optional<VisionInput>& vision, std::int64_t capacity, std::vector<int> refused)
-    : config_(config),
-      tokenizer_(std::move(tokenizer)),
-      vision_(vision),
-      capacity_(capacity),
+    : config_(config), tokenizer_(std::move(tokenizer)), vision_(vision), capacity_(capacity),
       refused_(std::move(refused)),
       chat_(*tokenizer_, config.prompt_format, config.image_tag == "none" ? "" : config.image_tag,
             vision ? vision->token : kImageToken, time_of_date(config.date).value_or(local_time())) {

@@ -168,8 +168,7 @@ void serialize(StreamState& state, SampleRef& ref, const Blend& blend) {
 }
 
 SampleReader::SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards, ReadRetries retries)
-    : blend_(std::move(blend)),
-      max_open_shards_(std::max<std::size_t>(max_open_shards, 1)),
+    : blend_(std::move(blend)), max_open_shards_(std::max<std::size_t>(max_open_shards, 1)),
       retries_(std::move(retries)) {}
 
 std::shared_ptr<const OpenShard> SampleReader::open(const Shard& shard) {

@@ -21,10 +21,7 @@ class LeafStream : public SampleStream {
   LeafStream(std::shared_ptr<const DataSet> data, LeafOptions options)
       : SampleStream(!options.borders.empty(),
                      options.borders.empty() ? 0 : options.borders.back() - options.borders.front()),
-        data_(std::move(data)),
-        options_(std::move(options)),
-        random_(options_.seed),
-        cursors_(options_.parallel),
+        data_(std::move(data)), options_(std::move(options)), random_(options_.seed), cursors_(options_.parallel),
         weights_(options_.parallel) {
     BRAID_CHECK(options_.shuffle_epochs || options_.parallel == 1, "{} parallel slices without shuffling",
                 options_.parallel);
@@ -157,8 +154,7 @@ class RepeatedStream : public SampleStream {
  public:
   RepeatedStream(StreamPtr inner, std::optional<double> times)
       : SampleStream(inner->has_samples, whole(static_cast<double>(inner->samples) * times.value_or(1))),
-        inner_(std::move(inner)),
-        times_(times) {}
+        inner_(std::move(inner)), times_(times) {}
 
   std::optional<SampleRef> next() override {
     if (!has_samples) return std::nullopt;
@@ -276,11 +272,8 @@ class JoinedStream : public CombinedStream {
 class ShuffledStream : public SampleStream {
  public:
   ShuffledStream(StreamPtr inner, std::size_t size, std::shared_ptr<const Blend> blend, std::uint32_t seed)
-      : SampleStream(inner->has_samples, inner->samples),
-        inner_(std::move(inner)),
-        size_(size),
-        blend_(std::move(blend)),
-        random_(seed) {}
+      : SampleStream(inner->has_samples, inner->samples), inner_(std::move(inner)), size_(size),
+        blend_(std::move(blend)), random_(seed) {}
 
   std::optional<SampleRef> next() override {
     while (held_.size() < size_ && !inner_ended_) {

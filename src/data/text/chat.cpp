@@ -265,9 +265,7 @@ class ChatEncoder::Rendering {
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags,
                          const std::string& image_token, const std::tm& now)
-    : tokenizer_(tokenizer),
-      format_(chat_format(format)),
-      image_token_(image_token),
+    : tokenizer_(tokenizer), format_(chat_format(format)), image_token_(image_token),
       image_(image_with_tags(image_token, image_tags)) {
   if (!format_.own_template) return;
   const auto& source = tokenizer.settings().chat_template;

@@ -435,13 +435,11 @@ class AddedTokens {
 class HfCodec : public TokenCodec {
  public:
   HfCodec(const JsonPlace& place, const JsonPlace* config)
-      : vocabulary_(place["model"]["vocab"]),
-        model_(place["model"], vocabulary_),
+      : vocabulary_(place["model"]["vocab"]), model_(place["model"], vocabulary_),
         normalizer_(read_normalizer(place["normalizer"])),
         added_(place["added_tokens"], config, vocabulary_, normalizer_),
         pre_tokenizer_(read_pre_tokenizer(place["pre_tokenizer"])),
-        frame_(read_post_processor(place["post_processor"])),
-        decoder_(read_decoder(place["decoder"])) {}
+        frame_(read_post_processor(place["post_processor"])), decoder_(read_decoder(place["decoder"])) {}
 
   std::vector<int> encode(std::string_view text, bool add_special) const override {
     std::vector<int> ids;

@@ -582,8 +582,7 @@ class Parser {
         if (word.text == "false" || word.text == "False") return constant(false);
         if (word.text == "none" || word.text == "None") return constant(TemplateNone{});
         return part([name = word.text](State& s, Scope& scope) { return lookup(s, scope, name); });
-      default:
-        refuse(fmt::format("expected a value before {}", in_quotes(word.text)));
+      default: refuse(fmt::format("expected a value before {}", in_quotes(word.text)));
     }
   }
 

@@ -76,9 +76,7 @@ class Tokenizer {
  public:
   Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
             std::string fingerprint = {})
-      : codec_(std::move(codec)),
-        settings_(std::move(settings)),
-        where_(std::move(where)),
+      : codec_(std::move(codec)), settings_(std::move(settings)), where_(std::move(where)),
         fingerprint_(std::move(fingerprint)) {}
 
   // Invalid UTF-8 is replaced as Python's errors="replace" does. May be called by several threads at a time.

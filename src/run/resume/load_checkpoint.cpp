@@ -80,10 +80,7 @@ struct Damaged : DataError {
 class Load {
  public:
   Load(const CheckpointConfig& config, Training& training, World& world, const std::string& folder, const Say& say)
-      : config_(config),
-        training_(training),
-        world_(world),
-        say_(say),
+      : config_(config), training_(training), world_(world), say_(say),
         sets_(stored_sets(training.model().provider(), training.model().topology())) {
     guarded([&] { checkpoint_.emplace(folder, ReaderShare{world.rank(), world.size()}); });
   }

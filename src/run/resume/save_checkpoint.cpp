@@ -122,11 +122,7 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
 
 CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher,
                                  Say say, const JobIdentity& job, const std::string& held_lock)
-    : config_(config),
-      training_(training),
-      world_(world),
-      publisher_(publisher),
-      say_(std::move(say)),
+    : config_(config), training_(training), world_(world), publisher_(publisher), say_(std::move(say)),
       sets_(stored_sets(training.model().provider(), training.model().topology())),
       writers_(sets_, training.model().topology()) {
   if (world.rank() != publisher) return;
