@@ -23,10 +23,10 @@ std::string first_match(const std::string& text, const char* pattern) {
 std::map<std::string, std::set<std::string>> folders_below() {
   std::map<std::string, std::set<std::string>> below;
   std::map<std::string, std::string> folder_of = {{"kernels", "kernels"}};
-  const std::string list = read(kRoot / "src" / "CMakeLists.txt");
-  static const std::regex folder_line("\n    ([a-z/]+)"), library("braid_([a-z]+)");
-  for (std::sregex_iterator line(list.begin(), list.end(), folder_line), end; line != end; ++line) {
-    const std::string folder = (*line)[1];
+  std::istringstream list(first_match(read(kRoot / "src" / "CMakeLists.txt"), "foreach\\(folder([a-z/\\s]+)\\)"));
+  static const std::regex library("braid_([a-z]+)");
+  const std::sregex_iterator end;
+  for (std::string folder; list >> folder;) {
     const std::string text = read(kRoot / "src" / folder / "CMakeLists.txt");
     EXPECT_TRUE(text.starts_with("# ")) << folder << "/CMakeLists.txt begins with what the folder is for";
     std::set<std::string>& may = below[folder] = {folder};
