@@ -152,16 +152,19 @@ Cause cause_in_reason(std::string_view reason) {
   return sign && role_of(*sign) == Role::Cause ? cause_of(*sign) : Cause::BraidFailure;
 }
 
+bool is_loss_of_peer(const RootCauseLine& line) {
+  return has(line.reason, "without finishing|no heartbeat|no sign of life");
+}
+
 bool diagnose_braid_report(Case& t) {
   if (!t.braid) return false;
   const RootCauseLine line = *parse_root_cause(t.braid->text);
-  const bool is_loss_of_peer = has(line.reason, "without finishing|no heartbeat|no sign of life");
   // A node that is gone, or Slurm's end of the job, explains a rank that is gone.
   const auto explains = [](const Finding& f) { return f.role() == Role::Outside && !f.is(Sign::StepCancelled); };
-  if (is_loss_of_peer && t.earliest(explains)) return false;
+  if (is_loss_of_peer(line) && t.earliest(explains)) return false;
   Cause cause = cause_in_reason(line.reason);
   for (const WorkerExit& exit : t.findings.exits) {
-    if (!is_loss_of_peer || !exit.is_of(line.rank)) continue;
+    if (!is_loss_of_peer(line) || !exit.is_of(line.rank)) continue;
     // The failure board only sees that a connection ended; srun reports how the process ended.
     if (exit.was_killed()) cause = cause_of_signal(*exit.signal());
     t.note_exit(exit);
@@ -214,6 +217,10 @@ bool diagnose_outside_end(Case& t) {
   if (!end) return false;
   t.name(*end, cause_of(end->sign));
   if (!is_sudden) t.blame(rank_told_by(end->sign, end->text));  // nothing failed, nowhere
+  // Slurm names the node, Braid the first rank that was lost with it.
+  if (const auto line = t.braid ? parse_root_cause(t.braid->text) : std::nullopt)
+    if (end->is(Sign::NodeFailure) && !t.result.first_rank && is_loss_of_peer(*line) && line->host == end->host)
+      t.result.first_rank = line->rank;
   // slurmstepd knows the step, srun the task.
   if (!end->is(Sign::CgroupOom) || t.result.first_rank) return true;
   const Finding* const missed = t.earliest([](const Finding& f) { return f.rank && f.is(Sign::NodeFailure); });

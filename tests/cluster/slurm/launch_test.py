@@ -286,14 +286,16 @@ def test_the_doctor_names_the_node_that_vanished(cluster, nobody_else, tmp_path)
     job = Job(cluster, tmp_path, small_recipe(tmp_path), *LONG, "--no-requeue", partition="batch")
     job.wait_for_line("iteration        3/")
     cluster.kill_node("n3")
-    job.wait_for_line("braid: root cause: rank")
-    cluster.declare_dead("n3")
-    assert job.end() == "NODE_FAIL", job.log()
-    diagnosis = job.diagnosis()
-    assert (diagnosis["cause"], diagnosis["first_host"]) == ("node-failure", "n3"), job.log()
-    assert diagnosis["first_rank"] in (4, 5)
-    cluster.start_node("n3")
-    cluster.wait_for_node("n3")
+    try:
+        job.wait_for_line("braid: root cause: rank")
+        cluster.declare_dead("n3")
+        assert job.end() == "NODE_FAIL", job.log()
+        diagnosis = job.diagnosis()
+        assert (diagnosis["cause"], diagnosis["first_host"]) == ("node-failure", "n3"), job.log()
+        assert diagnosis["first_rank"] in (4, 5), job.log()
+    finally:  # the other tests need it
+        cluster.start_node("n3")
+        cluster.wait_for_node("n3")
 
 
 def test_the_doctor_names_a_preemption(cluster, nobody_else, tmp_path):
