@@ -42,8 +42,8 @@ class PaperMixers : public PaperOps {
   };
 
   // ops/attention.cpp: cudnn_shape(), and kernels/cudnn_attention.cpp: backward_piece(). cuDNN's deterministic
-  // algorithm allocates a bf16 matrix of scores for every head; its other algorithm sums the gradients of queries in
-  // fp32. Flash attention allocates copies of the inputs, and several such sums.
+  // algorithm allocates one bf16 matrix of scores per head. Its other algorithm sums the gradients of queries in fp32.
+  // Flash attention allocates copies of the inputs, and several such sums.
   std::int64_t attention_workspace(const Heads& heads, const PaperSequences& sequences) const {
     const auto ceil = [](std::int64_t size) {
       return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, size))));
