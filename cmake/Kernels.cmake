@@ -81,5 +81,5 @@ function(braid_use_cudnn)
     COMPILE_DEFINITIONS CUDNN_FRONTEND_SKIP_JSON_LIB
     COMPILE_OPTIONS "-isystem${CUDNN_FRONTEND_INCLUDE};-isystem${CUDNN_INCLUDE}")
   target_compile_definitions(braid_kernels INTERFACE BRAID_CUDNN)
-  target_link_libraries(braid_kernels PUBLIC ${CUDNN_LIBRARY})
+  target_link_libraries(braid_kernels PUBLIC ${CUDNN_LIBRARY} CUDA::nvrtc)
 endfunction()

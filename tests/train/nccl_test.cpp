@@ -77,7 +77,7 @@ TEST_F(NcclTraining, OfEightRanksEqualsOneProcess) {
        Layout{.images = {.dp = 2, .pp = 2}, .language = {.tp = 2, .pp = 2}, .micro_batch = 2},
        Layout{.images = {.tp = 2, .dp = 2}, .language = {.tp = 2, .cp = 2}, .sp = true, .micro_batch = 2},
        Layout{.images = {.dp = 4}, .language = {.tp = 2, .dp = 2, .ep = 2, .expt_tp = 2}, .micro_batch = 2},
-       Layout{.images = {.dp = 8}, .language = {.dp = 8, .ep = 8}, .colocated = true},
+       Layout{.images = {.dp = 8}, .language = {.dp = 8, .ep = 8}, .colocated = true, .micro_batch = 1},
        Layout{.images = {.dp = 8},
               .language = {.tp = 2, .cp = 2, .dp = 2, .ep = 2},
               .colocated = true,
