@@ -8,9 +8,9 @@
 #   braid_uses_cuda(FILE...)    files whose result depends on BRAID_CUDA
 #
 # The first three take SOURCES, COLD_SOURCES, TORCH_SOURCES, COLD_TORCH_SOURCES and DEPENDS (libraries). Only the two with
-# TORCH see libtorch's headers, so a stray include elsewhere does not compile. Little time is spent in cold files, which
-# are not optimised. With clang, files share precompiled headers; g++'s is too large (750 MB) to pay off. In tests/,
-# braid_compiles_tests is set.
+# TORCH see libtorch's headers, so a stray include elsewhere does not compile. Cold files are not optimised, since
+# little time is spent in them. With clang, files share precompiled headers; g++'s is too large (750 MB) to pay off. In
+# tests/, braid_compiles_tests is set.
 
 # With --as-needed, a program that calls nothing of libtorch does not load it, which saves a quarter of a second. libtorch_cpu
 # exports parts of the C++ library, which must therefore come first.
@@ -24,8 +24,8 @@ endif()
 
 # braid_pch(NAME FLAGS LIBRARIES HEADER INCLUDE...): the precompiled header NAME of HEADER and then the others.
 #
-# What is compiled first must be a file of a library: clang writes the paths of all it read into the result, and with a
-# file of this checkout among them no other checkout could take it from ccache. For the same reason no time stamps.
+# The first file must belong to a library. Clang records the paths of the files it reads, and a path of this checkout
+# would keep other checkouts from reusing the result through ccache. Time stamps are left out for the same reason.
 # CMake's target_precompile_headers() always starts from a file in the build folder.
 function(braid_pch name flags libraries header)
   set(object braid_${name}_pch)
@@ -175,7 +175,7 @@ function(braid_links_first target)
   endforeach()
 endfunction()
 
-# For what hangs; a machine that is busy with other work may take ten times as long as an idle one.
+# Ends tests that hang. A busy machine may take ten times as long as an idle one.
 set(braid_test_timeout_s 3600)
 function(braid_test folder)
   set(name ${folder}_test)

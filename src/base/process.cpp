@@ -16,13 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The argument array of exec(), which does not write to the strings.
-std::vector<char*> null_terminated(const std::vector<std::string>& words) {
-  auto pointers = vector_of<char*>(words, [](const std::string& word) { return const_cast<char*>(word.c_str()); });
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 std::optional<pid_t> spawn(const std::vector<std::string>& command, int out, int err, const sigset_t* blocked) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -58,6 +51,12 @@ bool read_some(std::array<std::pair<Fd, std::string*>, 2>& sources) {
 }
 
 }  // namespace
+
+std::vector<char*> null_terminated(const std::vector<std::string>& words) {
+  auto pointers = vector_of<char*>(words, [](const std::string& word) { return const_cast<char*>(word.c_str()); });
+  pointers.push_back(nullptr);
+  return pointers;
+}
 
 std::string make_nonce() {
   std::random_device random;

@@ -11,7 +11,8 @@ std::string own_executable();
 // "SIGSEGV (Segmentation fault)"
 std::string describe_signal(int signal);
 
-std::string make_nonce();  // 128 random bits, in hexadecimal
+std::vector<char*> null_terminated(const std::vector<std::string>& words);  // for exec(), which does not write to them
+std::string make_nonce();                                                   // 128 random bits, in hexadecimal
 
 // 0 when there is no such process.
 pid_t parent_of(pid_t pid);

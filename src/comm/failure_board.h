@@ -216,7 +216,7 @@ class RankMonitor {
   // call on_failure. `consequence`: a collective failed, so a peer's death may be the cause.
   RootCause report(const std::string& message, bool consequence);
 
-  void goodbye();  // the rank has finished; returns when the board has noted it, or is gone
+  void goodbye();  // the rank has finished; returns once the board has answered, is gone or has been silent too long
 
   // Called from a signal handler: lets the monitor's thread publish the signal, then returns. Does not interfere when
   // another thread of this rank is already ending the process.

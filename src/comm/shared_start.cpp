@@ -40,7 +40,7 @@ void become_rank(int rank, const SharedStart& start) {
   for (const auto& [out, err] : start.outputs) close(out), close(err);
 }
 
-// A fork would not copy threads, which sanitizers and preloaded libraries may have started.
+// fork() copies only the calling thread, and sanitizers and preloaded libraries may have started others.
 bool has_threads() {
   const std::filesystem::directory_iterator tasks("/proc/self/task");
   return std::distance(begin(tasks), end(tasks)) != 1;
@@ -66,16 +66,14 @@ void fork_into_ranks() {
   const SharedStart start = parse(*text);
   const int ranks = 1 + static_cast<int>(std::ssize(start.outputs));
   std::fflush(nullptr);
-  if (has_threads()) end_with({kCannotFork}, start);
+  if (has_threads()) end_with({kHasThreads}, start);
   std::vector<pid_t> pids;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) return become_rank(rank, start);
     if (pid < 0) {
-      fmt::print(stderr,
-                 "braid: cannot start rank {} of {}: {}\n  fix:   raise `ulimit -u` or the limit of the cgroup\n", rank,
-                 ranks, std::strerror(errno));
-      std::fflush(stderr);
+      fmt::print(stderr, "braid: cannot start rank {} of {}: {}\n  fix:   {}\n", rank, ranks, std::strerror(errno),
+                 "use fewer ranks, or raise `ulimit -u` or the limits of the cgroup");
       _exit(1);
     }
     setpgid(pid, pid);

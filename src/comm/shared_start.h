@@ -9,17 +9,18 @@ namespace braid {
 // The process inherits these descriptors from the launcher.
 struct SharedStart {
   pid_t launcher = 0;
-  int pids = -1;  // it writes the ranks' process ids here and ends; kCannotFork instead if it has threads
+  int pids = -1;  // the process writes the ranks' ids here and ends; kHasThreads instead if it cannot fork safely
   int go = -1;    // each rank waits until it can read a byte here; by then the launcher has adopted it
   std::vector<std::pair<int, int>> outputs{};  // standard output and error of each rank but 0, which keeps those it has
 };
-inline constexpr pid_t kCannotFork = 0;
+inline constexpr pid_t kHasThreads = 0;
 
-// The variable that describes it. The other variables must be those of rank 0.
+// The environment variable that passes `start` to the process. Its other variables must be those of rank 0.
 std::map<std::string, std::string> to_env(const SharedStart& start);
 
-// In a process that was started like this and has one thread, it returns in every rank, with the rank's own variables
-// and output. In all others it does nothing. Programs call it first in main.
+// Forks a process that was started like this into its ranks, and returns in each of them, with the rank's own variables
+// and output. If the process has other threads, it ends instead, and the launcher starts each rank separately. Does
+// nothing in any other process. Programs call it first in main.
 void fork_into_ranks();
 
 }  // namespace braid

@@ -134,8 +134,8 @@ TEST(FailureBoard, TheEndOfAProcessIsJudgedAfterItsLastMessages) {
   }
 }
 
-// A busy launcher has not read the last messages when the rank's process ends, nor the rank the launcher's: then
-// closing the connection would discard the goodbye, and the launcher would call the end of a finished run a failure.
+// When a rank ends, neither side may have read the other's last messages. Closing the connection would then discard the
+// goodbye, and the launcher would call the end of a finished run a failure.
 TEST(RankMonitor, AGoodbyeArrivesThoughTheBoardIsBusy) {
   const Fd listener = listen_tcp("127.0.0.1", 0);
   FakeRank rank(local_port(listener), hello_of(0, 1));

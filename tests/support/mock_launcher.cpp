@@ -4,8 +4,10 @@
 #include "cluster/local/local_launcher.h"
 
 int main(int argc, char** argv) {
-  std::vector<std::string> command(argv + 5, argv + argc);
-  command[0] = (std::filesystem::path(braid::own_executable()).parent_path() / argv[1]).string();
+  if (argc < 6) return 2;
+  std::vector<std::string> command = {
+      (std::filesystem::path(braid::own_executable()).parent_path() / argv[1]).string()};
+  command.insert(command.end(), argv + 6, argv + argc);
   const std::chrono::seconds grace(std::atoi(argv[4]));
   return braid::launch_local(
       {.ranks = std::atoi(argv[3]),

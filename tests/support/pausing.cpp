@@ -40,7 +40,7 @@ void pause_us(std::uint64_t us) {
   nanosleep(&time, nullptr);
 }
 
-// Every fourth call pauses, different ones on each rank and thread. splitmix64 of a counter.
+// Pauses in about every fourth call. Which ones depends on the seed, the rank and a counter, hashed by splitmix64.
 void pause_sometimes() {
   static const std::uint64_t seed = number("BRAID_PAUSE_SEED") * 1000003 + number("RANK");
   static std::atomic<std::uint64_t> calls = 0;

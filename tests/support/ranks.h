@@ -11,7 +11,8 @@ namespace braid::testing {
 // launcher, so one that hangs or crashes is named; an expectation that fails in any of them fails the test. A test may
 // call it several times.
 //
-// BRAID_TEST_DEVICE=cuda puts the tensors of every rank on the GPU, which they share.
+// BRAID_TEST_DEVICE=cuda puts the tensors of every rank on the GPU, which they share. The program then forks before any
+// test, since a fork breaks CUDA.
 void on_processes(int ranks, const std::function<void(World&)>& body);
 
 inline void on_threads(int ranks, const std::function<void(World&)>& body,

@@ -134,8 +134,8 @@ bool diagnose_error(Case& t) {
   return true;
 }
 
-// As `braid run` and `braid train` end: "killed by SIGKILL (Killed)", "SIGSEGV (Segmentation fault)", "exited with code
-// 3".
+// Parses how `braid run` and `braid train` say that a process ended: "killed by SIGKILL (Killed)", "SIGSEGV
+// (Segmentation fault)", "exited with code 3".
 std::optional<int> exit_code_in(std::string_view reason) {
   Caught caught;
   if (match_front("exited with code %c", reason, caught)) return caught.code;
@@ -153,7 +153,15 @@ Cause cause_in_reason(std::string_view reason) {
 }
 
 bool is_loss_of_peer(const RootCauseLine& line) {
-  return has(line.reason, "without finishing|no heartbeat|no sign of life");
+  return has(line.reason, "without finishing|no heartbeat|no sign of life");  // the last by earlier versions
+}
+
+// Slurm names the node that failed, by its short name; Braid names the rank on it that was lost first.
+std::optional<int> rank_lost_with(const Case& t, const Finding& end) {
+  const auto line = t.braid ? parse_root_cause(t.braid->text) : std::nullopt;
+  const auto short_name = [](const std::string& host) { return host.substr(0, host.find('.')); };
+  const bool same_node = line && !end.host.empty() && short_name(line->host) == short_name(end.host);
+  return same_node && is_loss_of_peer(*line) ? std::optional(line->rank) : std::nullopt;
 }
 
 bool diagnose_braid_report(Case& t) {
@@ -217,10 +225,7 @@ bool diagnose_outside_end(Case& t) {
   if (!end) return false;
   t.name(*end, cause_of(end->sign));
   if (!is_sudden) t.blame(rank_told_by(end->sign, end->text));  // nothing failed, nowhere
-  // Slurm names the node, Braid the first rank that was lost with it.
-  if (const auto line = t.braid ? parse_root_cause(t.braid->text) : std::nullopt)
-    if (end->is(Sign::NodeFailure) && !t.result.first_rank && is_loss_of_peer(*line) && line->host == end->host)
-      t.result.first_rank = line->rank;
+  if (end->is(Sign::NodeFailure) && !t.result.first_rank) t.result.first_rank = rank_lost_with(t, *end);
   // slurmstepd knows the step, srun the task.
   if (!end->is(Sign::CgroupOom) || t.result.first_rank) return true;
   const Finding* const missed = t.earliest([](const Finding& f) { return f.rank && f.is(Sign::NodeFailure); });

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +100,10 @@ class LocalRun {
     spec_.board = Endpoint{kLoopback, board_.port()};
     spec_.board_nonce = nonce_;
     if (!options_.forks_into_ranks) return start_separately();
+    rlimit open_files{};  // both ends of all ranks' pipes are open here until the fork, over 1024 with 256 ranks
+    getrlimit(RLIMIT_NOFILE, &open_files);
+    open_files.rlim_cur = open_files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &open_files);
     start_.emplace(options_.ranks);
     processes_.push_back(start_->spawn(options_.command, env_of(0), held_signals(), &end_order_, inherited_by(0)));
   }
@@ -110,13 +115,13 @@ class LocalRun {
     started_ = true;
   }
 
-  // Does nothing if the process has neither forked nor ended.
+  // Adopts the ranks once the process has forked, or starts them separately if it has threads.
   void finish_start() {
     const auto pids = start_->pids();
     if (!pids) return;
     ForkingStart start = std::move(*start_);
     start_.reset();
-    if (*pids == std::vector{kCannotFork}) {
+    if (*pids == std::vector{kHasThreads}) {
       waitpid(processes_[0].pid, nullptr, 0);
       pump_outputs();
       processes_.clear();
@@ -126,7 +131,7 @@ class LocalRun {
       store_socket_ = Fd();
       started_ = true;
     }
-    // The ranks do not inherit signals that wait in the process.
+    // A fork does not inherit pending signals, so the ranks get those that arrived during the start.
     for (const int signal : std::exchange(signals_during_start_, {})) signal_ranks(signal);
   }
 
@@ -202,7 +207,8 @@ class LocalRun {
     const int rank = static_cast<int>(process - processes_.begin());
     // A rank that writes to a dead peer gets SIGPIPE.
     const bool consequence = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;
-    if (!ending_) board_.process_ended({rank, describe_status(status), status != 0 || !started_, consequence});
+    const std::string how = describe_status(status) + (started_ ? "" : ", before it had forked into the ranks");
+    if (!ending_) board_.process_ended({rank, how, status != 0 || !started_, consequence});
   }
 
   void user_signal(int signal) {
@@ -301,7 +307,7 @@ class LocalRun {
 
   int exit_code() const {
     if (const auto cause = board_.root_cause()) {
-      const RankProcess& culprit = processes_[cause->rank];
+      const RankProcess& culprit = processes_[started_ ? cause->rank : 0];  // before the fork, the only process
       return *culprit.status == 0 || culprit.ended_by_launcher ? 1 : exit_code_of(*culprit.status);
     }
     if (!started_) return user_signal_ ? 128 + user_signal_ : 1;

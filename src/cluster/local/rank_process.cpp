@@ -38,12 +38,6 @@ bool write_fully(int fd, std::string_view text) {
 constexpr std::size_t kLongestLine = 1 << 16;
 constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  auto result = vector_of<char*>(strings, [](const std::string& s) { return const_cast<char*>(s.c_str()); });
-  result.push_back(nullptr);
-  return result;
-}
-
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, int go_pipe,
                          pid_t parent, const sigset_t& held, const std::vector<int>& inherited) {
@@ -293,7 +287,7 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
     if (const std::string variable = *entry; !env.contains(variable.substr(0, variable.find('='))))
       environment.push_back(variable);
   for (const auto& [name, value] : env) environment.push_back(name + "=" + value);
-  const std::vector<char*> argv = pointers(command), envp = pointers(environment);
+  const std::vector<char*> argv = null_terminated(command), envp = null_terminated(environment);
   Pipe out, err, failure, go;
   const pid_t parent = getpid();
   const pid_t pid = fork();

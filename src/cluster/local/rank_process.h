@@ -40,11 +40,11 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
 class ForkingStart {
  public:
   explicit ForkingStart(int ranks) : ranks_(ranks) {}
-  // The process, which is rank 0 until finish(). `env` is that of rank 0.
+  // Starts the process that will fork; the launcher treats it as rank 0 until finish(). `env` is that of rank 0.
   RankProcess spawn(const std::vector<std::string>& command, std::map<std::string, std::string> env,
                     const std::vector<int>& held, EndOrder* ends, std::vector<int> inherited);
   int fd() const { return pids_.read.get(); }
-  // What the process has written, once fd() is readable; fewer than there are ranks if it has failed or cannot fork.
+  // Nothing until the process has written or ended. Then the ranks' ids, {kHasThreads}, or, if it failed, fewer ids.
   std::optional<std::vector<pid_t>> pids() const;
   // Replaces the process by the ranks, and lets them run.
   void finish(const std::vector<pid_t>& pids, std::vector<RankProcess>& processes, EndOrder& ends);

@@ -83,14 +83,15 @@ TEST(SharedStart, EachRankFindsItsWorldEvenWhereThreadsForbidAFork) {
 TEST(SharedStart, AProgramThatEndsTooEarlyIsAFailureOfRankZero) {
   const auto run = start_disturbed("end");
   EXPECT_EQ(run.exit_code, 3);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("root cause: rank 0 "), HasSubstr("failed in start-up: exited with code 3")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("root cause: rank 0 "),
+                             HasSubstr("failed in start-up: exited with code 3, before it had forked into the ranks")));
 }
 
 TEST(SharedStart, AForkThatFailsIsNamed) {
   const auto run = start_disturbed("fork");
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.err, AllOf(HasSubstr("[0] braid: cannot start rank 2 of 3: Resource temporarily unavailable"),
-                             HasSubstr("failed in start-up: exited with code 1")));
+                             HasSubstr("failed in start-up: exited with code 1, before it had forked into the ranks")));
 }
 
 // The start hangs, as it does on a file system that does not answer.
