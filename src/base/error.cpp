@@ -37,7 +37,10 @@ void throw_check_failed(const char* file, int line, const std::string& message) 
   throw std::logic_error(fmt::format("internal error at {}:{}: {}", file, line, message));
 }
 
-void throw_errno(const std::string& message) { throw std::system_error(errno, std::generic_category(), message); }
+void throw_errno(const std::string& message) {
+  const char* const advice = errno == EMFILE ? " (raise `ulimit -n`)" : "";
+  throw std::system_error(errno, std::generic_category(), message + advice);
+}
 
 void ProblemList::add(std::string what, std::string where, std::string fix) {
   if (++count_ <= kKeptProblems) problems_.push_back({std::move(what), std::move(where), std::move(fix)});

@@ -54,6 +54,7 @@ int evaluate(const RankCommands& as_rank, const EvalOptions& options, const std:
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
                        .forks_into_ranks = true,
+                       .fork_timeout_s = recipe.dist.connect_timeout_s,
                        .rank_coordinates = topology.all_coordinates()});
 }
 
@@ -190,6 +191,7 @@ int train_recipe(const RankCommands& as_rank, const TrainOptions& options, Recip
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
                        .forks_into_ranks = true,
+                       .fork_timeout_s = recipe.dist.connect_timeout_s,
                        .log_dir = options.log_dir,
                        .env = {{kHeldLock, lock ? lock->text() : ""}},
                        .rank_coordinates = topology.all_coordinates(),

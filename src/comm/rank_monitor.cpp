@@ -167,25 +167,16 @@ class RankMonitor::Impl {
       : hello_(std::move(hello)), progress_(progress), on_failure_(std::move(on_failure)),
         socket_(connect_tcp(board, connect_timeout)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     send(hello_);
-    thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), kMonitorThreadName);
-      watch();
-    });
-    // A thread of its own: when a kernel hangs, the driver may block whoever asks for the state of its queue.
-    device_thread_ = std::thread([this] {
-      try {
-        for (; !stopping_; std::this_thread::sleep_for(kShortestBeat)) progress_.poll_devices();
-      } catch (const std::exception&) {  // the GPU failed, which the rank's own thread reports
-      }
-    });
+    try {
+      start_threads();
+    } catch (const std::system_error& e) {
+      stop_threads();
+      throw ConfigError({fmt::format("cannot start a thread: {}", e.code().message()), "",
+                         "raise `ulimit -u` or the pids limit of the cgroup"});
+    }
   }
 
-  ~Impl() {
-    stopping_ = true;
-    eventfd_write(wake_.get(), 1);
-    thread_.join();
-    device_thread_.join();
-  }
+  ~Impl() { stop_threads(); }
 
   RootCause report(const std::string& message, bool consequence) {
     int no_failure = 0;
@@ -226,6 +217,27 @@ class RankMonitor::Impl {
   }
 
  private:
+  void start_threads() {
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), kMonitorThreadName);
+      watch();
+    });
+    // A thread of its own: when a kernel hangs, the driver may block whoever asks for the state of its queue.
+    device_thread_ = std::thread([this] {
+      try {
+        for (; !stopping_; std::this_thread::sleep_for(kShortestBeat)) progress_.poll_devices();
+      } catch (const std::exception&) {  // the GPU failed, which the rank's own thread reports
+      }
+    });
+  }
+
+  void stop_threads() {
+    stopping_ = true;
+    eventfd_write(wake_.get(), 1);
+    for (std::thread* thread : {&thread_, &device_thread_})
+      if (thread->joinable()) thread->join();
+  }
+
   void watch() {
     // Limits the board's load to about a thousand beats a second for any number of ranks.
     const auto beat = std::max(kShortestBeat, milliseconds(hello_.world_size));

@@ -79,6 +79,11 @@ void fork_into_ranks() {
     setpgid(pid, pid);
     pids.push_back(pid);
   }
+  sigset_t pending;  // a fork does not inherit pending signals
+  sigpending(&pending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    for (const pid_t pid : pids)
+      if (sigismember(&pending, signal)) kill(pid, signal);
   end_with(pids, start);
 }
 

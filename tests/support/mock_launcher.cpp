@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
       {.ranks = std::atoi(argv[3]),
        .command = command,
        .forks_into_ranks = argv[2] == std::string("fork"),
+       .fork_timeout_s = std::getenv("BRAID_FORK_TIMEOUT_S") ? std::atof(std::getenv("BRAID_FORK_TIMEOUT_S")) : 300,
        .log_dir = argv[5],
        .stop_grace = grace.count() > 0 ? std::optional(grace) : std::nullopt,
        .stop_messages = {.next = [](const auto& progress) { return progress ? "going on" : "starting"; },

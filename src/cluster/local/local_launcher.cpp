@@ -104,6 +104,7 @@ class LocalRun {
     getrlimit(RLIMIT_NOFILE, &open_files);
     open_files.rlim_cur = open_files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &open_files);
+    fork_by_ = Clock::now() + milliseconds(static_cast<std::int64_t>(1000 * options_.fork_timeout_s));
     start_.emplace(options_.ranks);
     processes_.push_back(start_->spawn(options_.command, env_of(0), held_signals(), &end_order_, inherited_by(0)));
   }
@@ -166,6 +167,9 @@ class LocalRun {
       if (signal != SIGCHLD) user_signal(signal);
     pump_outputs();
     if (start_) finish_start();
+    if (start_ && !ending_ && Clock::now() > *fork_by_)
+      board_.process_ended(
+          {0, fmt::format("did not fork into the ranks within {} s", options_.fork_timeout_s), true, false});
     reap();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     escalate();
@@ -236,7 +240,7 @@ class LocalRun {
     signal_ranks(SIGSTOP);
     signals_.stop_this_process();
     signal_ranks(SIGCONT);
-    for (auto* deadline : {&stop_by_, &term_at_, &kill_at_})
+    for (auto* deadline : {&fork_by_, &stop_by_, &term_at_, &kill_at_})
       if (*deadline) **deadline += Clock::now() - stopped_at;
   }
 
@@ -341,12 +345,15 @@ class LocalRun {
   bool cut_short_ = false;            // the ranks were killed before they could end cleanly
   bool output_closed_ = false;
   int user_signal_ = 0;  // for the exit code
-  std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;
+  std::optional<Clock::time_point> fork_by_, stop_by_, term_at_, kill_at_;
 };
 
 }  // namespace
 
 int launch_local(const LaunchOptions& options) {
+  std::error_code error;
+  if (fs::current_path(error).empty())
+    throw ConfigError({fmt::format("the current folder is gone: {}", error.message()), "", "change to another one"});
   if (options.ranks < 1)
     throw ConfigError({fmt::format("cannot start {} ranks", options.ranks), "-n", "give a number of at least 1"});
   return LocalRun(options).run();

@@ -20,6 +20,7 @@ struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> command{};           // program (searched in PATH) and arguments, the same for every rank
   bool forks_into_ranks = false;                // the program calls fork_into_ranks() (comm/shared_start.h)
+  double fork_timeout_s = 300;                  // a start that takes longer has failed
   std::string log_dir{};                        // if given, the output of rank N is also added to rank_N.log there
   int port = 0;                                 // for the store; if 0 or in use, the system chooses one
   std::map<std::string, std::string> env{};     // additional variables for the ranks

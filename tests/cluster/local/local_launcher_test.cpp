@@ -61,11 +61,13 @@ TEST(LocalLauncher, RanksShareTheCpus) {
 }
 
 // Starts three ranks of world_probe whose start is disturbed; `timeout` sends SIGINT after `seconds`.
-testing::Finished start_disturbed(const std::string& disturbance, int seconds = 60) {
+testing::Finished start_disturbed(const std::string& disturbance, int seconds = 60,
+                                  const std::string& fork_timeout_s = "300") {
   return run_program({"timeout", "-s", "INT", std::to_string(seconds), built_program("mock_launcher"), "world_probe",
                       "fork", "3", "0", "", "meet"},
                      {{"LD_PRELOAD", built_program("libpausing.so")},
                       {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+                      {"BRAID_FORK_TIMEOUT_S", fork_timeout_s},
                       {"BRAID_PAUSE_START", disturbance}});
 }
 
@@ -99,6 +101,13 @@ TEST(SharedStart, AStartThatHangsCanBeStopped) {
   const auto run = start_disturbed("hang", 1);
   EXPECT_EQ(run.exit_code, 124) << run.err;  // timeout's own: the launcher has ended
   EXPECT_THAT(run.err, Not(HasSubstr("root cause")));
+}
+
+TEST(SharedStart, AStartThatHangsIsNamed) {
+  const auto run = start_disturbed("hang", 60, "0.5");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("root cause: rank 0 "));
+  EXPECT_THAT(run.err, HasSubstr("failed in start-up: did not fork into the ranks within 0.5 s"));
 }
 
 TEST(LocalLauncher, StdoutAndStderrStayApartAndLinesWhole) {
