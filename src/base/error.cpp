@@ -38,8 +38,7 @@ void throw_check_failed(const char* file, int line, const std::string& message) 
 }
 
 void throw_errno(const std::string& message) {
-  const char* const advice = errno == EMFILE ? " (raise `ulimit -n`)" : "";
-  throw std::system_error(errno, std::generic_category(), message + advice);
+  throw std::system_error(errno, std::generic_category(), message + (errno == EMFILE ? " (raise `ulimit -n`)" : ""));
 }
 
 void ProblemList::add(std::string what, std::string where, std::string fix) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/config.h"
-#include "base/strings.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/megatron/megatron_flags.h"
 

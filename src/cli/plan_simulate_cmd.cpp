@@ -6,7 +6,6 @@
 #include "cli/command.h"
 #include "cli/plan_options.h"
 #include "cli/start.h"
-#include "plan/op.h"
 #include "plan/player.h"
 #include "plan/show.h"
 #include "predict/plan_page.h"

@@ -3,7 +3,6 @@
 #include "cli/train_cmd.h"
 #include "comm/run_as_rank.h"
 #include "log/run_log.h"
-#include "plan/show.h"
 #include "run/trainer.h"
 
 namespace braid {

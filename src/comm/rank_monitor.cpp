@@ -171,8 +171,7 @@ class RankMonitor::Impl {
       start_threads();
     } catch (const std::system_error& e) {
       stop_threads();
-      throw ConfigError({fmt::format("cannot start a thread: {}", e.code().message()), "",
-                         "raise `ulimit -u` or the pids limit of the cgroup"});
+      throw ConfigError({fmt::format("cannot start a thread: {}", e.code().message()), "", "raise `ulimit -u`"});
     }
   }
 

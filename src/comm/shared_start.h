@@ -18,9 +18,8 @@ inline constexpr pid_t kHasThreads = 0;
 // The environment variable that passes `start` to the process. Its other variables must be those of rank 0.
 std::map<std::string, std::string> to_env(const SharedStart& start);
 
-// Forks a process that was started like this into its ranks, and returns in each of them, with the rank's own variables
-// and output. If the process has other threads, it ends instead, and the launcher starts each rank separately. Does
-// nothing in any other process. Programs call it first in main.
+// Forks a process that was started like this into its ranks and returns in each, with the rank's own variables and
+// output; one that has other threads ends instead. Does nothing in any other process. Programs call it first in main.
 void fork_into_ranks();
 
 }  // namespace braid

@@ -244,7 +244,6 @@ PickleValue pickle(decltype(PickleNode::value) value) {
   return std::make_shared<const PickleNode>(PickleNode{std::move(value)});
 }
 PickleValue pickle_none() { return pickle(PickleNone{}); }
-PickleValue pickle_bytes(std::string data) { return pickle(PickleBytes{std::move(data)}); }
 PickleValue pickle_tuple(std::vector<PickleValue> items) { return pickle(PickleTuple{std::move(items)}); }
 PickleValue pickle_list(std::vector<PickleValue> items) { return pickle(PickleList{std::move(items)}); }
 PickleValue pickle_global(std::string module, std::string name) {

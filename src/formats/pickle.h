@@ -44,7 +44,6 @@ struct PickleNode {
 // Constructors.
 PickleValue pickle(decltype(PickleNode::value) value);
 PickleValue pickle_none();
-PickleValue pickle_bytes(std::string data);
 PickleValue pickle_tuple(std::vector<PickleValue> items);
 PickleValue pickle_list(std::vector<PickleValue> items);
 PickleValue pickle_global(std::string module, std::string name);

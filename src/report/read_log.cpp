@@ -357,12 +357,6 @@ std::int64_t number_of(const std::map<std::string, std::string>& settings, const
 
 }  // namespace
 
-std::vector<RunRecord> parse_starts(const std::string& text) {
-  LogParser parser;
-  for (const std::string& line : split(text, '\n')) parser.take(line);
-  return parser.finish();
-}
-
 std::vector<RunRecord> read_starts(const std::string& path) {
   LineReader reader({.path = path, .name = path});
   LogParser parser;

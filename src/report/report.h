@@ -107,7 +107,6 @@ std::string report_page(const std::vector<RunRecord>& runs);             // HTML
 std::string report_text(const std::vector<RunRecord>& runs);
 
 // One for each start, in the log's order. The end is that of the summary, unless the run was started again after it.
-std::vector<RunRecord> parse_starts(const std::string& text);
 std::vector<RunRecord> read_starts(const std::string& path);  // ConfigError when it cannot be read
 
 // All starts of several logs, in order of time. Of a start that is in two logs, the log with more lines counts.

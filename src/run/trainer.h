@@ -5,7 +5,6 @@
 #include "data/inspect/reports.h"
 #include "log/iteration_log.h"
 #include "run/recipe.h"
-#include "run/resume/stored_state.h"
 
 namespace braid {
 

@@ -55,7 +55,7 @@ TEST(Pickle, WhatIsWrittenIsReadAgain) {
                              pickle(std::numeric_limits<std::int64_t>::min())})},
        {"doubles", pickle_tuple({pickle(0.1), pickle(-0.0), pickle(std::nan("")), pickle(3.0)})},
        {"text", pickle("it's \"größer\"")},
-       {"bytes", pickle_bytes("\x00\x7f\x80\xff"s)},
+       {"bytes", pickle(PickleBytes{"\x00\x7f\x80\xff"s})},
        {"long", pickle(std::string(70000, 'x'))},
        {"shared", pickle_list({list, list, size, size})}});
   const PickleValue again = read(write_pickle(value));
@@ -204,7 +204,7 @@ TEST(Pickle, NestingIsBounded) {
 // Protocol 0 has a byte per character where UTF-8 has two.
 TEST(Pickle, BytesOfProtocol0MayBeLong) {
   const std::string bytes(1000, '\xff');
-  EXPECT_EQ(read_text("c_codecs\nencode\n(V" + bytes + "\nVlatin1\ntR."), to_text(pickle_bytes(bytes)));
+  EXPECT_EQ(read_text("c_codecs\nencode\n(V" + bytes + "\nVlatin1\ntR."), to_text(pickle(PickleBytes{bytes})));
 }
 
 // A few bytes fetch a large tuple from the memo and copy it as arguments.

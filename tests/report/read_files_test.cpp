@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "report/report.h"
+#include "support/programs.h"
 
 namespace braid {
 namespace {
@@ -50,7 +51,12 @@ TEST(ReadMetrics, NumbersThatAreNoIterationsAreBadLines) {
   EXPECT_THAT(contents.curves.at("lm_loss"), ElementsAre(Pair(9007199254740992, 2)));
 }
 
-RunRecord log_of(const std::string& text) { return merged(parse_starts(text)); }
+std::vector<RunRecord> starts_in(const std::string& text) {
+  const testing::TemporaryFolder folder;
+  return read_starts(folder.write("run.log", text));
+}
+
+RunRecord log_of(const std::string& text) { return merged(starts_in(text)); }
 
 constexpr const char* kLog =
     "braid: 6 ranks: images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)\n"
@@ -144,7 +150,7 @@ TEST(ReadLog, LogsOfAllStartsAreReadTogether) {
                     mark = "\nbraid: restart, ranks: 2 [2026-11-17 17:30:00]\n";
   const std::string second = "the run continues after iteration 10 and 80 samples\n" + lines(20, "31", 40);
   const auto run_of = [&](const std::string& rank_2, const std::string& rank_1) {
-    return merged(starts_of_all({parse_starts(cut), parse_starts(rank_1), parse_starts(rank_2)}));
+    return merged(starts_of_all({starts_in(cut), starts_in(rank_1), starts_in(rank_2)}));
   };
   const RunRecord run = run_of(first + mark, mark + second + "run ended              all iterations done\n");
   EXPECT_THAT(run.curves.at("iteration_ms"), ElementsAre(Pair(5, 100), Pair(10, 80), Pair(20, 40)));

@@ -1,6 +1,5 @@
 #include "cluster/doctor/suspects.h"
 #include <csignal>
-#include "base/strings.h"
 
 namespace braid {
 

@@ -134,8 +134,7 @@ bool diagnose_error(Case& t) {
   return true;
 }
 
-// Parses how `braid run` and `braid train` say that a process ended: "killed by SIGKILL (Killed)", "SIGSEGV
-// (Segmentation fault)", "exited with code 3".
+// Parses how Braid says that a process ended: "killed by SIGKILL (Killed)", "SIGBUS (Bus error)", "exited with code 3".
 std::optional<int> exit_code_in(std::string_view reason) {
   Caught caught;
   if (match_front("exited with code %c", reason, caught)) return caught.code;
@@ -159,8 +158,7 @@ bool is_loss_of_peer(const RootCauseLine& line) {
 // Slurm names the node that failed, by its short name; Braid names the rank on it that was lost first.
 std::optional<int> rank_lost_with(const Case& t, const Finding& end) {
   const auto line = t.braid ? parse_root_cause(t.braid->text) : std::nullopt;
-  const auto short_name = [](const std::string& host) { return host.substr(0, host.find('.')); };
-  const bool same_node = line && !end.host.empty() && short_name(line->host) == short_name(end.host);
+  const bool same_node = line && !end.host.empty() && split(line->host, '.')[0] == split(end.host, '.')[0];
   return same_node && is_loss_of_peer(*line) ? std::optional(line->rank) : std::nullopt;
 }
 

@@ -2,7 +2,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -100,10 +99,6 @@ class LocalRun {
     spec_.board = Endpoint{kLoopback, board_.port()};
     spec_.board_nonce = nonce_;
     if (!options_.forks_into_ranks) return start_separately();
-    rlimit open_files{};  // both ends of all ranks' pipes are open here until the fork, over 1024 with 256 ranks
-    getrlimit(RLIMIT_NOFILE, &open_files);
-    open_files.rlim_cur = open_files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &open_files);
     fork_by_ = Clock::now() + milliseconds(static_cast<std::int64_t>(1000 * options_.fork_timeout_s));
     start_.emplace(options_.ranks);
     processes_.push_back(start_->spawn(options_.command, env_of(0), held_signals(), &end_order_, inherited_by(0)));
@@ -132,7 +127,6 @@ class LocalRun {
       store_socket_ = Fd();
       started_ = true;
     }
-    // A fork does not inherit pending signals, so the ranks get those that arrived during the start.
     for (const int signal : std::exchange(signals_during_start_, {})) signal_ranks(signal);
   }
 
@@ -351,8 +345,7 @@ class LocalRun {
 }  // namespace
 
 int launch_local(const LaunchOptions& options) {
-  std::error_code error;
-  if (fs::current_path(error).empty())
+  if (std::error_code error; fs::current_path(error).empty())
     throw ConfigError({fmt::format("the current folder is gone: {}", error.message()), "", "change to another one"});
   if (options.ranks < 1)
     throw ConfigError({fmt::format("cannot start {} ranks", options.ranks), "-n", "give a number of at least 1"});

@@ -1,7 +1,6 @@
 #include "cluster/megatron/commands.h"
 #include "base/config.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/strings.h"
 
 namespace braid {

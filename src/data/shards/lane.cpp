@@ -2,7 +2,6 @@
 #include "base/crc32c.h"
 #include "base/strings.h"
 #include "base/worker_pool.h"
-#include "data/shards/energon_random.h"
 
 namespace braid {
 namespace {

@@ -1,5 +1,4 @@
 #include "base/strings.h"
-#include "ckpt/checkpoint_folder.h"
 #include "run/resume/stored_state.h"
 
 namespace braid {
