@@ -11,6 +11,7 @@ namespace braid {
 // The flags of a command line: after torchrun and its options, behind srun or mpirun, or alone.
 struct MegatronCommand {
   std::map<std::string, std::string> flags{};  // by name, without dashes; the last one counts, as in Megatron
+  bool of_hetero = false;  // of train_hetero.py: its flags by their full names, switches as "true" or "false"
   // Flags and single words with a variable that only the shell of a job expands: srun bash -c '... --save $OUT'.
   std::vector<std::pair<std::string, std::string>> unexpanded{};
   FlagEntries unknown{}, skipped{};  // skipped: other commands with flags, and why they are skipped

@@ -10,8 +10,10 @@
 #include "cli/from_megatron.h"
 #include "cli/start.h"
 #include "cluster/megatron/commands.h"
+#include "cluster/megatron/hetero_flags.h"
 #include "cluster/megatron/megatron_flags.h"
 #include "data/shards/data_set.h"
+#include "data/text/tokenizer.h"
 
 namespace braid {
 namespace {
@@ -164,11 +166,49 @@ std::vector<Problem> problems_of_files(const RecipeSource& source) {
   return problems;
 }
 
+// The id of the pictures' token is the tokenizer's, unless the recipe gives it; then the data set compares the two.
+void take_token_of_pictures(const RecipeSource& source, Recipe& recipe) {
+  const std::string& tokenizer = recipe.data.set.tokenizer;
+  if (is_mock(recipe.data) || tokenizer.empty() || !is_there(tokenizer)) return;
+  std::vector<std::string> given = set_keys(source.text);
+  for (const ConfigOverride& change : source.overrides) given.push_back(change.path);
+  std::optional<Tokenizer> read;
+  for (EncoderConfig& encoder : recipe.model.model.encoders) {
+    if (contains(given, fmt::format("model.{}.token_id", encoder.name))) continue;
+    if (!read) read = load_tokenizer(tokenizer);
+    const int vocab = vocab_of(recipe.model.model.language);
+    encoder.token_id = read->find(encoder.token).value_or(encoder.token_id);
+    if (encoder.token_id < 1 || encoder.token_id >= vocab)
+      throw ConfigError({fmt::format("the tokenizer {} gives {} the id {}, which must be between 1 and {}",
+                                     read->where(), in_quotes(encoder.token), encoder.token_id, vocab - 1),
+                         "data.tokenizer", "use the model's tokenizer, or a larger model.language.vocab"});
+  }
+}
+
+// --num-microbatches has no key: it must agree with the batch sizes.
+void check_microbatches(const std::vector<std::string>& arguments, const Recipe& recipe) {
+  std::int64_t samples = recipe.train.micro_batch;  // of one microbatch in all replicas
+  for (const ModuleConfig& module : recipe.topology.modules)
+    if (module.kind == ModuleKind::Language) samples *= module.dp;
+  for (const std::string& argument : arguments) {
+    const FlagWord word(argument);
+    if (!word.flag || word.flag->name != "num-microbatches") continue;
+    const auto microbatches = parse_int(word.value.value_or(""));
+    if (!microbatches || *microbatches * samples != recipe.train.global_batch)
+      throw ConfigError(
+          {fmt::format("{} does not agree with global_batch={} and {} samples in a microbatch of all replicas",
+                       argument, recipe.train.global_batch, samples),
+           "command line", "leave it out, or change --global-batch-size"});
+  }
+}
+
 RecipeCall checked_call(RecipeSource source, const std::vector<std::string>& arguments, RecipeChecks checks) {
   Recipe recipe = parse_recipe(source, checks);
+  take_token_of_pictures(source, recipe);
   const bool hybrid = std::holds_alternative<HybridLmConfig>(recipe.model.model.language);
   const MegatronAnswer answer = read(arguments, {}, hybrid ? ModelFamily::Hybrid : ModelFamily::Llama).answer;
   if (!answer.accepts_all()) throw refusal(answer);
+  check_microbatches(arguments, recipe);
   return {std::move(source), std::move(recipe), lines_of(answer.already, "  ", 80)};
 }
 
@@ -255,8 +295,10 @@ std::string name_of(const ShellWord& program) { return program.text.substr(progr
 
 std::string line_of(const CommandWords& words) { return joined(vector_of<std::string>(words, &ShellWord::text), " "); }
 
+std::string name_in(const ShellWord& flag) { return flag.text.substr(2, flag.text.find('=') - 2); }
+
 const MegatronFlag* megatron_flag(const ShellWord& word) {
-  return is_flag(word) ? find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) : nullptr;
+  return is_flag(word) ? find_megatron_flag(name_in(word)) : nullptr;
 }
 
 std::ptrdiff_t flags_of_megatron(const CommandWords& words) {
@@ -372,12 +414,57 @@ void take_flag(const CommandWords& words, std::size_t& at, MegatronCommand& comm
   }
 }
 
+// The same for train_hetero.py, whose parser is Python's. Returns false for a flag that it does not have.
+bool take_hetero_flag(const CommandWords& words, std::size_t& at, MegatronCommand& command) {
+  const std::string& text = words[at].text;
+  const std::size_t equals = text.find('=');
+  const std::string given = text.substr(0, equals);
+  const auto refuse = [&](const std::string& what, const std::string& fix) {
+    throw ConfigError({what, "--from-megatron, " + given, fix});
+  };
+  const std::vector<HeteroOption> found = hetero_options(given.substr(2));
+  if (found.empty()) return false;
+  if (found.size() > 1)
+    refuse(fmt::format("{} is short for more than one flag: --{}", given,
+                       fmt::join(vector_of<std::string>(found, &HeteroOption::name), ", --")),
+           "write the flag in full");
+  const auto& [flag, name, negated] = found[0];
+  const bool is_switch = flag->kind == HeteroFlag::Switch || flag->kind == HeteroFlag::Pair;
+  if (is_switch && equals != text.npos) refuse(fmt::format("--{} takes no value", name), "write it without =");
+  std::size_t value_at = at++;
+  std::string value = negated ? "false" : "true";
+  if (!is_switch && equals != text.npos) value = text.substr(equals + 1);
+  if (!is_switch && equals == text.npos) {
+    if (at == words.size() || (is_option(words[at]) && !parse_double(words[at].text)))
+      refuse(fmt::format("--{} has no value", name), "write the value behind it");
+    value_at = at++;
+    value = words[value_at].text;
+  }
+  command.flags.erase(flag->name);  // the last one counts
+  std::erase_if(command.unexpanded, [&, flag = flag](const auto& other) { return other.first == flag->name; });
+  if (!is_switch && has_variable(words[value_at])) {
+    command.unexpanded.push_back({flag->name, value});
+    return true;
+  }
+  if (const std::string wanted = refusal_of(*flag, value); !wanted.empty())
+    refuse(fmt::format("--{} should be {}, not {}", name, wanted, in_quotes(value)), "");
+  command.flags[flag->name] = value;
+  return true;
+}
+
 MegatronCommand flags_of(const CommandWords& words, const LauncherTasks& tasks) {
   MegatronCommand command;
   TorchrunRanks ranks;
+  const auto texts = vector_of<std::string>(words, &ShellWord::text);
+  command.of_hetero = is_hetero_command(texts);
+  const auto program = command.of_hetero ? std::ranges::find_if(texts, names_hetero_program) : texts.end();
+  const std::size_t flags_begin = program == texts.end() ? 0 : static_cast<std::size_t>(program - texts.begin());
   for (std::size_t at = 0; at < words.size();) {
-    if (is_flag(words[at])) {
-      take_flag(words, at, command, ranks);
+    if (at < flags_begin && (!is_flag(words[at]) || !exact_torchrun_option(name_in(words[at])))) {
+      ++at;  // python's, or those of a profiler around it
+    } else if (is_flag(words[at])) {
+      if (!command.of_hetero || at < flags_begin || !take_hetero_flag(words, at, command))
+        take_flag(words, at, command, ranks);
     } else {
       if (has_variable(words[at])) command.unexpanded.push_back({"", words[at].text});
       ++at;
@@ -460,6 +547,29 @@ class TrainingSearch {
   std::vector<std::string> others_;  // other commands with flags
 };
 
+bool has_known_flag(const std::string& line) {
+  return std::ranges::any_of(split(line, ' '), [](const std::string& word) {
+    if (!word.starts_with("--") || word.size() == 2) return false;
+    const std::string name = word.substr(2, word.find('=') - 2);
+    return find_megatron_flag(name) != nullptr || !hetero_options(name).empty();
+  });
+}
+
+// Of the output of a launcher's dry run, the line that is the command. Nothing if several lines have flags, or if the
+// text is a script.
+std::optional<std::string> line_with_flags(std::string_view text) {
+  if (text.starts_with("#!")) return std::nullopt;
+  std::string joined(text);
+  for (std::size_t at = joined.find("\\\n"); at != joined.npos; at = joined.find("\\\n", at))
+    joined.replace(at, 2, " ");
+  std::vector<std::string> lines = split(joined, '\n');
+  std::erase_if(lines, [](const std::string& line) { return !has_known_flag(line); });
+  for (std::string& line : lines)
+    line.erase(0, line.find_first_not_of("+ \t"));  // bash -x prints "+ " before a command
+  lines.erase(std::unique(lines.begin(), lines.end()), lines.end());
+  return lines.size() == 1 ? std::optional(lines[0]) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
@@ -535,7 +645,7 @@ bool MegatronCommand::has_any(const std::vector<std::string>& names) const {
 
 MegatronCommand read_megatron_command(std::string_view text) {
   TrainingSearch search;
-  search.take(command_words(plain_words(text, "--from-megatron")), {});
+  search.take(command_words(plain_words(line_with_flags(text).value_or(std::string(text)), "--from-megatron")), {});
   return std::move(search).command();
 }
 

@@ -145,7 +145,8 @@ TEST(FromMegatron, AMixtureOfExperts) {
 TEST(FromMegatron, TwoGrids) {
   const std::string recipe = squeezed(converted(
       "python -m torch.distributed.run --standalone --nproc-per-node 72 train_hetero.py --model-provider "
-      "nemotron-moe-vlm-54l --dataset-provider mock --encoder-tp 1 --encoder-dp 8 --llm-offset 8 --llm-tp 2 --llm-dp "
+      "nemotron-moe-vlm-54l --dataset-provider mock --encoder-tp 1 --encoder-pp 1 --encoder-dp 8 --llm-pp 1 "
+      "--llm-offset 8 --llm-tp 2 --llm-dp "
       "32 "
       "--llm-ep 16 --class-token-len 10 --image-token-id 511 --pixel-shuffle --vision-model-type radio "
       "--micro-batch-size 1 --num-microbatches 6 --train-iters 5000 --lr 1.2e-3 --min-lr 1.2e-5 --lr-decay-style WSD "
@@ -153,12 +154,12 @@ TEST(FromMegatron, TwoGrids) {
       "--training-stage stage2 --no-overlap-grad-reduce --overlap-grad-reduce --bf16 --packing-buffer-size 4 "
       "--mimo-encoder-prefetch --max-num-tiles 12 --use-distributed-optimizer"));
   for (const char* line :
-       {"provider: nemotron-vlm-54l ", "images:\n kind: encoder\n dp: 8 ", "rank_offset: 8 ", "dp: 32 ", "ep: 16 ",
-        "global_batch: 192 # micro batch x replicas x microbatches", "class_tokens: 10 ", "token_id: 511 ",
-        "stage: stage2 ", "prefetch: 2 ", "packing_buffer: 4 "})
+       {"provider: nemotron-vlm-54l ", "images:\n kind: encoder\n", " dp: 8 # --encoder-dp", "rank_offset: 8 ",
+        "dp: 32 ", "ep: 16 ", "global_batch: 192 # micro batch x microbatches x replicas", "class_tokens: 10 ",
+        "token_id: 511 ", "stage: stage2 ", "prefetch: 2 ", "packing_buffer: 4 "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe,
-              AllOf(Not(HasSubstr("hidden:")), HasSubstr("max_tiles: 12 # --max-num-tiles"), HasSubstr("mock: true ")));
+  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("max_tiles: 12 # --num-image-tiles"),
+                            HasSubstr("mock: true ")));
 }
 
 TEST(FromMegatron, ADataSet) {

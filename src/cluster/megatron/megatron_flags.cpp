@@ -58,6 +58,7 @@ bool gives_way(const std::string& flag, const std::string& other) {
       {"seq-length", "decoder-seq-length total-seq-length packing-seq-length dataloader-seq-length"},
       {"encoder-seq-length", "decoder-seq-length total-seq-length packing-seq-length dataloader-seq-length"},
       {"no-dynamic-resolution", "use-tiling"},
+      {"ddp-bucket-size", "ddp-num-buckets"},
       {"hybrid-override-pattern", "hybrid-layer-pattern"},
       {"vocab-size", "padded-vocab-size"},
       {"tensorboard-log-interval", "log-interval"},

@@ -45,7 +45,18 @@ max-num-tiles= -> data.pictures.max_tiles
 dynamic-resolution-min-patches= -> data.pictures.min_patches
 dynamic-resolution-max-patches= -> data.pictures.max_patches
 dynamic-resolution-min-side= -> data.pictures.min_side
+dynamic-resolution-max-side= -> data.pictures.max_side
 adam-beta1= -> optimizer.beta1
+class-token-len= -> model.images.encoder.class_tokens
+image-token-id= -> model.images.token_id
+moe-router-topk= -> model.language.top_k
+num-moe-experts= -> model.language.experts
+patch-dim= -> model.images.encoder.patch
+pixel-shuffle -> model.images.pixel_shuffle=true
+vision-projection-type= -> model.images.projector.kind
+no-correct-encoder-grad-for-partial-participation -> train.correct_partial_participation=false
+no-ddp-pad-buckets-for-high-nccl-busbw -> optimizer.pad_buckets=false
+no-dist-ckpt-optim-fully-reshardable -> checkpoint.fully_reshardable=false
 adam-beta2= -> optimizer.beta2
 adam-eps= -> optimizer.eps
 async-save -> checkpoint.async=true
@@ -193,6 +204,11 @@ log-throughput log-timers-to-tensorboard log-memory-to-tensorboard log-progress 
 timing-log-option=: the log shows means over the ranks of a module
 tensorboard-queue-size=: points are written immediately
 use-pytorch-profiler: --profile always uses libtorch's profiler
+mtp-num-layers=0: there are no MTP heads || multi-token prediction is not supported
+image-token=<image>: pictures are <image> in the text, and the tokenizer gives the token's id
+num-microbatches=: it follows from the batch sizes and the replicas, and is compared with them
+validate-energon-data-alignment no-validate-energon-data-alignment: an encoder and its language replicas always
+  compare their samples
 [recipe key]
 hidden-size= -> model.language.hidden
 ffn-hidden-size= -> model.language.ffn: Megatron's default: 4 x hidden, or 8/3 x hidden with --swiglu
@@ -213,19 +229,13 @@ mamba-num-heads= -> model.language.mamba_heads: Megatron's default: 2 x hidden /
 mamba-head-dim= -> model.language.mamba_head_dim
 mamba-num-groups= -> model.language.mamba_groups
 mamba-state-dim= -> model.language.mamba_state
-num-experts= num-moe-experts= -> model.language.experts
-moe-router-topk= -> model.language.top_k
+num-experts= -> model.language.experts
 moe-ffn-hidden-size= -> model.language.expert_ffn: Megatron's default: --ffn-hidden-size
 moe-shared-expert-intermediate-size= -> model.language.shared_ffn
 moe-router-topk-scaling-factor= -> model.language.router_scaling
 moe-aux-loss-coeff= -> model.language.aux_loss_coeff
 moe-router-bias-update-rate= -> model.language.expert_bias_rate
 moe-layer-recompute -> model.recompute=experts: keeps only the normed input and the routing
-image-token-id= -> model.images.token_id
-class-token-len= -> model.images.encoder.class_tokens
-patch-dim= -> model.images.encoder.patch
-pixel-shuffle -> model.images.pixel_shuffle=true
-vision-projection-type= -> model.images.projector.kind
 mimo-encoder-prefetch -> train.prefetch=2
 dataset-provider=mock -> data.mock=true || leave it out: data.path and the dataset.yaml there say how samples are read
 encoder-seq-length= total-seq-length= -> data.sequence_length: it includes image tokens
@@ -238,7 +248,6 @@ recompute-modules=*core_attn/layernorm:norms/moe_act:activations/moe:experts -> 
 distributed-timeout-minutes= -> dist.hang_limit_s=N*60: in seconds
 num-layers-per-virtual-pipeline-stage= -> topology.modules.language.vpp=N: N is layers / pp / the value of this flag
 lr-warmup-fraction= -> train.warmup_iterations=N: N is this fraction of the decay's iterations
-num-microbatches= -> train.global_batch=N: N is microbatches x micro batch size x replicas of the language model
 tensorboard-log-interval= -> log.interval: TensorBoard points are written with the log lines
 [not supported]
 quick-geglu openai-gelu: Llama's MLP uses SwiGLU; a hybrid's MLPs use squared ReLU
@@ -252,13 +261,13 @@ no-rope-freq=: every layer of Llama has rotary embeddings; a hybrid's attention 
 window-size=: attention sees the whole sequence
 multi-latent-attention q-lora-rank= kv-lora-rank= qk-head-dim= qk-pos-emb-head-dim= v-head-dim=: multi-latent
   attention is not supported
-mtp-num-layers= mtp-loss-scaling-factor=: multi-token prediction is not supported
 hybrid-attention-ratio= hybrid-mlp-ratio=: write out every layer in model.language.pattern
 linear-conv-kernel-dim=: linear attention is not supported; model.language.mamba_conv sets the kernel size of Mamba's
   convolution
 moe-flex-dispatcher-backend=: tokens are exchanged by all-to-all
 moe-router-pre-softmax: routers use sigmoid scores
 moe-router-num-groups= moe-router-group-topk=: a token chooses among all experts
+mtp-loss-scaling-factor=: multi-token prediction is not supported
 moe-z-loss-coeff=: the only balancing loss is per sequence, seq_aux_loss
 moe-input-jitter-eps=: router inputs get no noise
 moe-expert-capacity-factor= moe-pad-expert-input-to-capacity moe-token-drop-policy=: experts process every token:
@@ -290,7 +299,6 @@ vocab-file= merge-file= tiktoken-pattern=: data.tokenizer is a tokenizer.json, a
   with one of them
 vocab-extra-ids=: add the tokens to tokenizer.json
 special-tokens=*: add the tokens to tokenizer.json, as special ones
-image-token=: pictures are <image> in the text; model.images.token_id is its id
 force-system-message: data.system is the system turn of conversations that have none
 prompt-path=: captions are answers without a question: put prompts into the samples
 image-seq-length= num-image-tiles=: the number of a picture's tokens follows from its size, see data.pictures

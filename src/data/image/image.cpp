@@ -195,6 +195,17 @@ Sides with_min_side(Sides sides, double budget, const DynamicResolutionConfig& c
   return is_tall ? Sides{reached, rest} : Sides{rest, reached};
 }
 
+// Shrinks an image until its longer side has at most max_side, in a multiple of the divisor.
+Sides with_max_side(Sides sides, const DynamicResolutionConfig& config) {
+  const double most = std::max(config.max_side / (config.patch * config.divisor), 1) * config.divisor;
+  const double longer = std::max(sides.width, sides.height);
+  if (longer <= most) return sides;
+  const auto scaled = [&](double side) {
+    return std::max(std::floor(side * most / longer / config.divisor), 1.0) * config.divisor;
+  };
+  return {scaled(sides.width), scaled(sides.height)};
+}
+
 // `side` as a multiple of the divisor: rounded up if the budget allows it, else down.
 double divisible(double side, double other, double divisor, double budget) {
   const double excess = std::fmod(side, divisor);
@@ -308,9 +319,11 @@ CellGrid fit_patches(PixelSize image, std::int64_t budget, const DynamicResoluti
   if (budget > config.min_patches && sides.patches() < static_cast<double>(config.min_patches))
     sides = enlarged(sides, std::sqrt(static_cast<double>(config.min_patches) / sides.patches()));
   if (std::min(sides.width, sides.height) * config.patch < config.min_side) sides = with_min_side(sides, limit, config);
+  if (config.max_side > 0) sides = with_max_side(sides, config);
   sides.height = divisible(sides.height, sides.width, config.divisor, limit);
   sides.width = divisible(sides.width, sides.height, config.divisor, limit);
   sides = within_budget(sides, config.divisor, limit);
+  if (config.max_side > 0) sides = with_max_side(sides, config);
   return {static_cast<int>(sides.width), static_cast<int>(sides.height)};
 }
 

@@ -94,6 +94,7 @@ struct DynamicResolutionConfig {
   std::int64_t min_patches = 0;  // smaller images are enlarged to about as many
   std::int64_t max_patches = 0;  // per image; 0: no limit but the budget
   int min_side = 0;              // pixels; 0: none
+  int max_side = 0;              // pixels; 0: none. It takes precedence over min_side and min_patches
   int divisor = 1;               // sides in patches are multiples of it: 2 if 2 x 2 patches are joined
 };
 

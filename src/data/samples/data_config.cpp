@@ -19,6 +19,7 @@ void describe(Fields& f, PictureConfig& c) {
   f.field("min_patches", c.min_patches, "dynamic: enlarge smaller pictures to about this many patches");
   f.field("max_patches", c.max_patches, "dynamic: most patches of a picture; 0: no limit but the sequence");
   f.field("min_side", c.min_side, "dynamic: shortest side in pixels; 0: none");
+  f.field("max_side", c.max_side, "dynamic: longest side in pixels; 0: none");
   f.field("tile_side", c.tile_side, "tiles: pixels per side");
   f.field("max_tiles", c.max_tiles, "tiles: most tiles of a picture");
   f.field("thumbnail", c.thumbnail, "tiles: one more tile shows the whole picture");
@@ -109,6 +110,7 @@ std::vector<Problem> validate(const DataConfig& config, const std::string& where
   check_range(problems, where + ".pictures.min_patches", pictures.min_patches, 0);
   check_range(problems, where + ".pictures.max_patches", pictures.max_patches, 0);
   check_range(problems, where + ".pictures.min_side", pictures.min_side, 0, kMostSide);
+  check_range(problems, where + ".pictures.max_side", pictures.max_side, 0, kMostSide);
   check_range(problems, where + ".pictures.tile_side", pictures.tile_side, 1, kMostSide);
   check_range(problems, where + ".pictures.max_tiles", pictures.max_tiles, 1, 1024);
   if (pictures.max_patches > 0 && pictures.max_patches < pictures.min_patches)

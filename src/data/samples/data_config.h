@@ -23,7 +23,7 @@ constexpr auto choice_names(PictureFit) { return std::array{"dynamic", "tiles", 
 struct PictureConfig {
   PictureFit fit = PictureFit::Dynamic;
   int min_patches = 0, max_patches = 0;  // dynamic: per picture; 0: no limit
-  int min_side = 0;                      // dynamic: pixels
+  int min_side = 0, max_side = 0;        // dynamic: pixels; 0: none
   int tile_side = 512, max_tiles = 12;   // tiles: pixels; most tiles per picture
   bool thumbnail = false;                // tiles: one more with the whole picture
   ResizeFilter filter = ResizeFilter::Bicubic;

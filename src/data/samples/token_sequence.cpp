@@ -54,6 +54,7 @@ std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& 
                                 .min_patches = config.min_patches,
                                 .max_patches = config.max_patches,
                                 .min_side = config.min_side,
+                                .max_side = config.max_side,
                                 .divisor = vision.pixel_shuffle ? 2 : 1});
   std::vector<std::vector<MediaPlan>> plans;
   for (std::size_t i = 0; i < grids.size(); ++i)
@@ -232,6 +233,7 @@ SequenceSettings SequenceMaker::settings() const {
   add("data.pictures.min_patches", pictures.min_patches);
   add("data.pictures.max_patches", pictures.max_patches);
   add("data.pictures.min_side", pictures.min_side);
+  add("data.pictures.max_side", pictures.max_side);
   add("data.pictures.tile_side", pictures.tile_side);
   add("data.pictures.max_tiles", pictures.max_tiles);
   add("data.pictures.thumbnail", pictures.thumbnail);
