@@ -64,8 +64,41 @@ TEST(RankCommand, ReportsWhatItFound) {
   EXPECT_EQ(rank_command("torchrun --nproc_per_node=$N x.py", "").ranks_per_node, std::nullopt);
   EXPECT_EQ(rank_command("python -m a.b.train x", "").program, "train");
   EXPECT_EQ(rank_command("cd x && ./run.sh", "").program, "run.sh");
-  EXPECT_EQ(rank_command("uv run --extra a --frozen x.py", "").uv_sync, "uv sync --extra a --frozen");
-  EXPECT_EQ(rank_command("uv run --no-sync x.py", "").uv_sync, "");
+}
+
+TEST(Phases, WhatMustHappenOnceIsNotForEveryRank) {
+  const std::vector<std::array<const char*, 3>> cases = {
+      {"torchrun x.py", "", "torchrun x.py"},
+      {"rm -rf a; torchrun x.py", "once rm -rf a;", "true; torchrun x.py"},
+      {"wandb login >/dev/null\ntorchrun x.py", "once wandb login >/dev/null\n", "true >/dev/null\ntorchrun x.py"},
+      {"cd a && uv sync && torchrun x.py", "cd a && once uv sync", "cd a && true && torchrun x.py"},
+      {"if [ -d a ]; then rm -rf a; fi; ./x", "if [ -d a ]; then once rm -rf a; fi;",
+       "if [ -d a ]; then true; fi; ./x"},
+      {"for d in a b; do\n  rm -r $d\ndone\npython x.py", "for d in a b; do\n  once rm -r $d\ndone\n",
+       "for d in a b; do\n  true\ndone\npython x.py"},
+      {"wandb login <<E\nkey\nE\n./x", "once wandb login <<E\nkey\nE\n", "true <<E\nkey\nE\n./x"},
+      {"case $A in a) rm -rf a;; esac\n(uv sync; ls)\n./x", "case $A in a) once rm -rf a;; esac\n(once uv sync; ls)\n",
+       "case $A in a) true;; esac\n(true; ls)\n./x"},
+      {"uv run x.py", "once uv sync --inexact", "uv run --no-sync x.py"},
+      {"uv run --extra a --frozen x.py", "once uv sync --inexact --extra a --frozen",
+       "uv run --no-sync --extra a --frozen x.py"},
+      {"cd a; { A=1 uv run x.py; } | tee l", "cd a; \nA=1 once uv sync --inexact",
+       "cd a; { A=1 uv run --no-sync x.py; } | tee l"},
+      {"uv run a.py && uv run --group g torchrun x.py",
+       "uv run a.py && \nonce uv sync --inexact\nonce uv sync --inexact --group g",
+       "uv run --no-sync a.py && uv run --no-sync --group g torchrun x.py"},
+      {"uv run --no-sync x.py", "", "uv run --no-sync x.py"},
+      {"uv run --script x.py", "", "uv run --script x.py"},
+      {"uv sync", "", "uv sync"},
+      {"rm -f a; rm -rf /tmp/a /dev/shm/b b$RANK; torchrun x.py", "",
+       "rm -f a; rm -rf /tmp/a /dev/shm/b b$RANK; torchrun x.py"},
+  };
+  for (const auto& [text, once, each] : cases) {
+    EXPECT_EQ(phases_of(text).once, once) << text;
+    EXPECT_EQ(phases_of(text).each, each) << text;
+  }
+  EXPECT_EQ(without_once("export A=1; uv sync; if b; then wandb login; fi"), "export A=1; true; if b; then true; fi");
+  EXPECT_EQ(without_once("uv sync\nrm -rf a"), "");
 }
 
 TEST(RankCommand, TheNameOfAProgramIsKnownWhateverItsLauncher) {
@@ -82,6 +115,13 @@ std::string error_of(Function function) {
     return e.what();
   }
   return "no error";
+}
+
+TEST(Phases, RefusesWhatCannotBeMoved) {
+  EXPECT_THAT(error_of([] { phases_of("torchrun x.py; rm -rf nemo_experiments"); }),
+              AllOf(HasSubstr("every rank would run 'rm -rf nemo_experiments'"), HasSubstr("when the job has ended")));
+  EXPECT_THAT(error_of([] { phases_of("for i in 1 2; do rm -rf a; torchrun x.py; done"); }), HasSubstr("--warm-up"));
+  EXPECT_THAT(error_of([] { phases_of("{ uv sync; ./x; } | tee log"); }), HasSubstr("--warm-up"));
 }
 
 TEST(RankCommand, RefusesWhatItCannotDetermine) {
