@@ -105,6 +105,9 @@ struct Phases {
 };
 Phases phases_of(std::string_view text);
 
+// Goes before Phases::once. The text's own commands may fail, as on the ranks; those that must happen end it.
+inline constexpr const char* kOnce = "set +e\nonce() { \"$@\" || exit; }  # what must happen once\n";
+
 // The second part of a text that only prepares; empty if nothing is left.
 std::string without_once(std::string_view text);
 

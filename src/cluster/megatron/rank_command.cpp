@@ -343,7 +343,7 @@ bool names_the_rank(std::string_view raw) {
 
 // --- what must happen once -----------------------------------------------------------------------------------------
 // Commands that spoil a run if each rank calls them, at its own time, on files that all ranks share.
-constexpr std::pair<std::string_view, std::string_view> kOnce[] = {
+constexpr std::pair<std::string_view, std::string_view> kOnlyOnce[] = {
     {"wandb", "login"}, {"huggingface-cli", "login"}, {"hf", "auth"}, {"uv", "sync"}, {"uv", "lock"}, {"uv", "venv"}};
 
 bool is_of_one_node(const ShellWord& file) {
@@ -354,7 +354,7 @@ bool is_of_one_node(const ShellWord& file) {
 bool must_run_once(const ShellCommand& command) {
   if (command.words.size() < 2) return false;
   const std::string name = base_name(command.words[0]), &first = command.words[1].head;
-  if (std::ranges::find(kOnce, std::pair<std::string_view, std::string_view>(name, first)) != std::end(kOnce))
+  if (std::ranges::find(kOnlyOnce, std::pair<std::string_view, std::string_view>(name, first)) != std::end(kOnlyOnce))
     return true;
   if (name != "rm") return false;
   bool recursive = false, shared = false;

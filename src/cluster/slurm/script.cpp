@@ -167,11 +167,6 @@ if ((signals > 0 && status == 0)); then
 fi
 )sh";
 
-// The command's own text ignores failures, as on the ranks; those of what all ranks need end the job.
-constexpr const char* kOnce = R"sh(set +e
-once() { "$@" || exit; }  # what must happen once
-)sh";
-
 // --- the sections of a script, from top to bottom -------------------------------------------------------------------
 class Script {
  public:
@@ -441,8 +436,7 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
     job.prelude = fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n",
                               shell_quoted((options.workdir / megatron).string()));
   if (command.has_pipe) job.prelude += kPipesFail;
-  if (!phases.once.empty())
-    job.first_phase = (command.has_pipe ? kPipesFail : "") + std::string(kOnce) + with_line_end(phases.once);
+  if (!phases.once.empty()) job.first_phase = (command.has_pipe ? kPipesFail : "") + with_line_end(kOnce + phases.once);
   if (!command.left_out.empty())
     job.notes.push_back(fmt::format("torchrun is not used here, so these options of it have no effect: {}",
                                     fmt::join(command.left_out, ", ")));

@@ -104,6 +104,20 @@ TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
   EXPECT_THAT(launch({"local", "--ranks", "1", "--", "sleep 1 &"}).err, HasSubstr("in the background"));
 }
 
+TEST_F(LaunchOther, LocalRanksStartAfterWhatMustHappenOnce) {
+  stand_in("uv", "echo uv $*; [ $1 = run ] || exit $CODE\n");
+  const auto run = [&](const char* code) {
+    ::setenv("CODE", code, 1);
+    return launch({"local", "--ranks", "2", "--", "uv sync && uv run x.py"});
+  };
+  EXPECT_THAT(run("0").out, AllOf(::testing::StartsWith("[0] uv sync\n[0] uv sync --inexact\n"),
+                                  HasSubstr("[0] uv run --no-sync x.py\n"), HasSubstr("[1] uv run --no-sync x.py\n"),
+                                  Not(HasSubstr("[1] uv sync"))));
+  EXPECT_EQ(run("3").exit_code, 3);
+  EXPECT_THAT(run("3").out, Not(HasSubstr("run")));
+  ::unsetenv("CODE");
+}
+
 // Scripts for one process set torchrun's variables themselves.
 TEST_F(LaunchOther, LocalRanksKnowTheirRankWhateverTheTextSets) {
   const std::string program =

@@ -4,12 +4,14 @@
 #include "base/error.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"
+#include "support/programs.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::Finished;
 using ::testing::HasSubstr;
 
 std::string for_ranks(const std::string& text) { return rank_command(text, "ENVIRONMENT").text; }
@@ -115,6 +117,51 @@ std::string error_of(Function function) {
     return e.what();
   }
   return "no error";
+}
+
+// Shell text of nested constructs, at random.
+std::string statement(std::mt19937& random, int depth) {
+  static const std::vector<std::string> simple = {"rm -r a", "uv sync >l", "uv run y.py 2>&1", "wandb login <<< k",
+                                                  "ls",      "A=1",        "B=2 uv run z"};
+  const auto inner = [&] { return statement(random, depth - 1); };
+  if (depth == 0) return simple[random() % simple.size()];
+  switch (random() % 11) {
+    case 0: return "if ls; then " + inner() + "\nelse " + inner() + "; fi";
+    case 1: return "for i in a b; do " + inner() + "; done";
+    case 2: return "while false\ndo\n" + inner() + "\ndone >l";
+    case 3: return "case $A in a) " + inner() + ";; *) " + inner() + "\nesac";
+    case 4: return "{ " + inner() + "; }";
+    case 5: return "(" + inner() + ")";
+    case 6: return inner() + " && " + inner();
+    case 7: return inner() + " |\n " + inner();
+    case 8: return inner() + "; " + inner();
+    case 9: return "f() {\n" + inner() + "\n}";
+    default: return inner() + " # c (\n" + inner();
+  }
+}
+
+// What bash can read stays readable.
+TEST(Phases, BashCanReadBothParts) {
+  const testing::TemporaryFolder folder;
+  std::mt19937 random(5);
+  std::string all;
+  int divided = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const std::string text =
+        statement(random, 3) + "\n" + statement(random, 2) + "\n" + statement(random, 1) + "\n./main";
+    Phases phases;
+    try {
+      phases = phases_of(text);
+    } catch (const ConfigError&) {
+      continue;
+    }
+    divided += !phases.once.empty();
+    all += fmt::format("once_{0}() {{\n:\n{1}\n}}\neach_{0}() {{\n{2}\n}}\n", trial, phases.once, phases.each);
+    EXPECT_EQ(phases_of(phases.each).once, "") << text;
+  }
+  EXPECT_GT(divided, 500);
+  const Finished checked = testing::run_program({"bash", "-n", folder.write("all.sh", all)});
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
 }
 
 TEST(Phases, RefusesWhatCannotBeMoved) {
