@@ -271,7 +271,9 @@ void check_experts(const ParallelFlags& flags, const ExpertsUse& use, const Allo
   const double matrices = flags.gated ? 3 : 2, room = use.task.weights_gb / kGpuOfTasks * use.gpu_gb * 1e9;
   const double layer = kBytesOfBf16 * matrices * *flags.experts * *flags.hidden * *flags.expert_ffn;
   const double bytes = layer * *flags.layers / flags.pp / flags.expt_tp;
-  const auto bytes_with = [&](std::int64_t ep) { return bytes / static_cast<double>(ep); };
+  // Four square matrices of attention per layer, which is about right for most models.
+  const double attention = kBytesOfBf16 * 4 * *flags.hidden * *flags.hidden * *flags.layers / flags.pp / flags.tp;
+  const auto bytes_with = [&](std::int64_t ep) { return bytes / static_cast<double>(ep) + attention; };
   const bool gathers = use.exports && bytes_with(flags.ep) + layer > use.gpu_gb * 1e9;
   if (bytes_with(flags.ep) <= room && !gathers) return;
   const auto fits = [&](std::int64_t ep) {

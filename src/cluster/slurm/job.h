@@ -56,8 +56,8 @@ void check_nodes(const TopologyConfig& topology, const Workload& workload, const
 // The same for the flags of another program.
 void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight);
 
-// Whether the experts that a command's flags describe fit on a GPU of this size. Only expert parallelism splits them. A
-// command line tells less than a recipe, so what is found is a warning.
+// Whether the experts and the attention that a command's flags describe fit on a GPU of this size. Only expert
+// parallelism splits experts. A command line tells less than a recipe, so what is found is a warning.
 struct ExpertsUse {
   const Task& task;
   double gpu_gb = 80;

@@ -284,8 +284,8 @@ TEST_F(LaunchSlurm, ATaskNeedsItsShareOfAGpu) {
   folder_.write("model/config.json",
                 R"({"num_experts": 256, "hidden_size": 3072, "moe_intermediate_size": 1536, "num_hidden_layers": 62})");
   const auto warning = [&](const char* task, const char* program, const char* ep) {
-    std::vector<std::string> words = {"--dry-run", "--nodes",          "8",    "--", "torchrun",
-                                      program,     "--hf-model=model", "--ep", ep};
+    std::vector<std::string> words = {"--dry-run",        "--nodes", "8", "--",   "torchrun", program,
+                                      "--hf-model=model", "--tp",    "2", "--ep", ep};
     if (*task) words.insert(words.begin(), {"--task", task});
     return launch(words).err;
   };
