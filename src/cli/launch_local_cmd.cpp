@@ -172,7 +172,8 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
     kept += fmt::format("BRAID_{0}=${0} ", name);
     restored += fmt::format("{0}=\"$BRAID_{0}\" ", name);
   }
-  RankCommand command = rank_command(text, restored);
+  const Phases phases = phases_of(text);
+  RankCommand command = rank_command(phases.each, restored);
   if (command.has_pipe) command.text = kPipesFail + command.text;
   if (sets_rank_variables(text)) command.text = kept + "\n" + command.text;
   if (command.nodes.value_or(1) > 1)
@@ -188,6 +189,8 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
     throw ConfigError({fmt::format("--ranks {} contradicts --nproc_per_node={}", ranks, *command.ranks_per_node),
                        "--ranks", "give one of them"});
   if (!launch.oversubscribe) refuse_oversubscription(ranks);
+  if (!phases.once.empty())
+    if (const int failed = launch_local({.ranks = 1, .command = {"bash", "-c", kOnce + phases.once}})) return failed;
   return launch_local(
       {.ranks = ranks, .command = {"bash", "-c", command.text}, .log_dir = launch.log_dir, .serve_store = serve_store});
 }

@@ -21,26 +21,60 @@
 namespace braid {
 namespace {
 
-std::vector<PathUse> paths_of(const SlurmOptions& options) {
-  std::vector<PathUse> uses = {{"--workdir", options.workdir, PathUse::MustExist}};
+// A path that ranks use, as this machine sees it. It needs a mount.
+void use_inside(const PathUse& use, const SlurmOptions& options, std::vector<PathUse>& uses, Preflight& preflight) {
+  if (use.path.empty()) return;
+  if (const auto path = path_on_host(options, use.path))
+    uses.push_back({use.what, *path, use.kind});
+  else
+    preflight.problems.push_back(missing_mount(use.what, use.path));
+}
+
+std::vector<PathUse> paths_of(const SlurmOptions& options, Preflight& preflight) {
+  std::vector<PathUse> uses;
+  if (options.host_workdir.empty())
+    preflight.warnings.push_back(
+        {fmt::format("'{}' cannot be checked from here: no --mount covers it, so the image must have it",
+                     options.workdir),
+         "--workdir", fmt::format("if it is a folder of the host, give --mount FOLDER:{}", options.workdir)});
+  else if (options.is_session)
+    uses.push_back({"--workdir", options.host_workdir, PathUse::MustExist});
+  else
+    use_inside({"--workdir", options.workdir, PathUse::MustExist}, options, uses, preflight);
   if (!options.log_dir.empty()) uses.push_back({"--log-dir", options.log_dir, PathUse::Written});
   if (is_image_file(options.container)) uses.push_back({"--container", options.container, PathUse::MustExist});
   for (const std::string& mount : options.mounts)
     uses.push_back({"--mount", mount.substr(0, mount.find(':')), PathUse::MustExist});
   for (const auto& [what, path] : {std::pair{"--cache-dir", options.cache_dir}, {"--stage", options.stage}})
-    if (!path.empty()) uses.push_back({what, path, PathUse::Written});
+    use_inside({what, path, PathUse::Written}, options, uses, preflight);
   for (const std::string& setting : options.env)
     for (const CacheVariable& cache : kCacheVariables)
       if (setting.starts_with(std::string(cache.name) + "="))
-        uses.push_back({std::string(cache.name), setting.substr(cache.name.size() + 1), PathUse::Shared});
+        use_inside({std::string(cache.name), setting.substr(cache.name.size() + 1), PathUse::Shared}, options, uses,
+                   preflight);
   return uses;
+}
+
+// What phase 1 does to a container is gone when the container ends.
+void check_first_phase(const std::string& once, const SlurmOptions& options, Preflight& preflight) {
+  if (once.empty() || options.container.empty()) return;
+  if (options.host_workdir.empty())
+    preflight.warnings.push_back(
+        {fmt::format("what phase 1 changes in '{}' is lost when its container ends", options.workdir), "the command",
+         fmt::format("give --mount FOLDER:{}, unless the image is complete", options.workdir)});
+  if (once.find("once wandb login") != once.npos)
+    preflight.warnings.push_back({"wandb login writes to the home folder of the container, which ends with phase 1",
+                                  "the command", "export WANDB_API_KEY instead: it is passed on by its name"});
 }
 
 void check_surroundings(const std::string& text, const SlurmOptions& options, const Allocation& allocation,
                         Preflight& preflight) {
-  if (is_there(fs::path(options.workdir) / "nemo_experiments"))
+  const std::string once = phases_of(text).once;
+  check_first_phase(once, options, preflight);
+  const bool is_removed = (once + options.warm_up).find("nemo_experiments") != once.npos;
+  if (!is_removed && !options.host_workdir.empty() && is_there(fs::path(options.host_workdir) / "nemo_experiments"))
     preflight.warnings.push_back({"there is a folder nemo_experiments: Megatron-Bridge resumes from a checkpoint there",
-                                  options.workdir, "remove it, unless that is what you want"});
+                                  options.host_workdir, "remove it, unless that is what you want"});
   const bool is_python = text.find("python") != std::string::npos || text.find("torchrun") != std::string::npos;
   const bool has_home = std::ranges::any_of(options.env, [](const auto& set) { return set.starts_with("NEMO_HOME="); });
   if (!options.container.empty() && allocation.nodes > 1 && is_python && options.cache_dir.empty() && !has_home)
@@ -55,31 +89,35 @@ void check_surroundings(const std::string& text, const SlurmOptions& options, co
                                     "leave it out (the job's log has all output), or put $SLURM_PROCID into its name"});
   std::vector<std::string> directives = split(text, '\n');
   std::erase_if(directives, [](const std::string& line) { return !line.starts_with("#SBATCH"); });
+  for (const std::string& line : directives)
+    if (const std::size_t option = line.find("--"); option != line.npos)
+      if (auto problem = pyxis_in_sbatch(line.substr(option), "the command")) preflight.problems.push_back(*problem);
   if (!directives.empty())
     preflight.warnings.push_back(
         {fmt::format("these lines of the command have no effect: {}", fmt::join(directives, "; ")), "the command",
          "give them as options, e.g. --time, or --sbatch --qos=high"});
 }
 
-// Paths are relative to the job's folder. What is inside a container is not known here.
+// Paths are relative to the job's folder. A data set in a container may name further paths that only the container has.
 void check_data(Recipe recipe, const SlurmOptions& options, const Allocation& allocation, Preflight& preflight) {
   DataConfig& data = recipe.data.set;
   if (!is_mock(recipe.data) && !data.path.empty()) {
-    if (!options.container.empty()) return;
-    std::vector<PathUse> unseen;
+    std::vector<PathUse> uses;
     for (const auto& [key, path] : {std::pair("data.path", &data.path), std::pair("data.tokenizer", &data.tokenizer)}) {
-      *path = fs::path(options.workdir) / *path;
-      if (!can_be_seen(*path)) unseen.push_back({key, *path, PathUse::MustExist});
+      if (options.container.empty() || !path->empty()) *path = fs::path(options.workdir) / *path;
+      use_inside({key, *path, PathUse::MustExist}, options, uses, preflight);
     }
-    check_paths(unseen, allocation, preflight);
-    if (!unseen.empty()) return;
+    if (options.container.empty()) std::erase_if(uses, [](const PathUse& use) { return can_be_seen(use.path); });
+    check_paths(uses, allocation, preflight);
+    if (!uses.empty() || !options.container.empty()) return;
   }
   const Topology topology(recipe.topology, workload_of(recipe));
   append(preflight.problems, check_data(recipe, topology, data_uses(recipe)).problems);
 }
 
 // The checks before the launch of a recipe.
-Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const Allocation& allocation) {
+Preflight preflight_of(const Recipe& recipe, const std::string& recipe_path, const SlurmOptions& options,
+                       const Allocation& allocation) {
   Preflight preflight;
   if (allocation.gpus_per_node > 0) {
     check_nodes(recipe.topology, workload_of(recipe), allocation, preflight);
@@ -88,28 +126,61 @@ Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const 
     append(preflight.problems,
            gpu_memory_problems(recipe, topology, static_cast<std::int64_t>(options.gpu_memory_gb * 1e9)));
   }
-  std::vector<PathUse> uses = paths_of(options);
+  std::vector<PathUse> uses = paths_of(options, preflight);
   const std::string &save = recipe.checkpoint.save, &load = recipe.checkpoint.load;
-  if (!save.empty()) uses.push_back({"--save", fs::path(options.workdir) / save, PathUse::Written});
-  if (!load.empty() && load != save) uses.push_back({"--load", fs::path(options.workdir) / load, PathUse::Shared});
+  if (!save.empty())
+    use_inside({"--save", fs::path(options.workdir) / save, PathUse::Written}, options, uses, preflight);
+  if (!load.empty() && load != save)
+    use_inside({"--load", fs::path(options.workdir) / load, PathUse::Shared}, options, uses, preflight);
   check_paths(uses, allocation, preflight);
+  for (const auto& [what, path] : {std::pair{"the recipe", recipe_path},
+                                   {"braid", own_executable()},
+                                   {"--log-dir", options.log_dir}})  // with the metrics, which rank 0 writes
+    if (!path_inside(options, path)) preflight.problems.push_back(missing_mount(what, path));
   check_data(recipe, options, allocation, preflight);
   return preflight;
+}
+
+std::vector<std::string> literal_words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (const ShellCommand& command : simple_commands(text))
+    for (const ShellWord& word : command.words)
+      if (word.value) words.push_back(*word.value);
+  return words;
+}
+
+// The sizes in a command's flags, and in the Hugging Face model that it names.
+ParallelFlags flags_of(const std::vector<std::string>& words, const SlurmOptions& options) {
+  constexpr std::uintmax_t kLongestConfig = 1 << 20;
+  ParallelFlags flags = parallel_flags(words);
+  for (const std::string& word : words) {
+    const std::string path = word.substr(word.starts_with('-') ? word.find('=') + 1 : 0);
+    const auto folder = path.empty() ? std::nullopt : path_on_host(options, fs::path(options.workdir) / path);
+    const fs::path config = fs::path(folder.value_or("")) / "config.json";
+    if (!folder || !is_file(config)) continue;
+    try {
+      take_model_sizes(find_small_file(config, kLongestConfig).value_or(""), flags);
+    } catch (const std::runtime_error&) {  // it is another program's file
+    }
+  }
+  return flags;
 }
 
 // The checks before the launch of a command.
 Preflight preflight_of(const std::string& command_text, const SlurmOptions& options, const Allocation& allocation) {
   Preflight preflight;
-  std::vector<std::string> literal_words;
-  for (const ShellCommand& command : simple_commands(command_text))
-    for (const ShellWord& word : command.words)
-      if (word.value) literal_words.push_back(*word.value);
-  const ParallelFlags flags = parallel_flags(literal_words);
+  const std::vector<std::string> words = literal_words_of(command_text);
+  const ParallelFlags flags = flags_of(words, options);
+  const std::string program = program_name(command_text);
   if (allocation.gpus_per_node > 0) {
+    const bool exports = contains(words, "export") || program.find("export") != program.npos ||
+                         program.find("roundtrip") != program.npos;
     check_nodes(flags, allocation, preflight);
-    check_experts(flags, options.gpu_memory_gb, allocation, preflight);
+    check_experts(flags,
+                  {options.task.empty() ? task_of(program) : *find_task(options.task), options.gpu_memory_gb, exports},
+                  allocation, preflight);
   }
-  check_paths(paths_of(options), allocation, preflight);
+  check_paths(paths_of(options, preflight), allocation, preflight);
   check_surroundings(command_text, options, allocation, preflight);
   return preflight;
 }
@@ -168,8 +239,9 @@ void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
 void make_log_folder(const SlurmOptions& options) {
   const std::string& path = options.log_dir;
   std::error_code error;
-  const bool below_workdir = fs::path(path).lexically_relative(options.workdir).begin()->string() != "..";
-  if (!can_be_seen(path) || (below_workdir && !is_there(options.workdir)))
+  const fs::path in_workdir = fs::path(path).lexically_relative(options.host_workdir);
+  const bool below_workdir = !in_workdir.empty() && *in_workdir.begin() != "..";
+  if (!can_be_seen(path) || (below_workdir && !is_there(options.host_workdir)))
     return print_warning({fmt::format("the log folder '{}' cannot be created from here", path), "--log-dir",
                           "create it on the nodes, or give a folder they share with this machine; without it Slurm "
                           "ends the job without a message"});
@@ -190,10 +262,13 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
         {fmt::format("the recipe's {} cannot be divided evenly among {} nodes", counted(ranks, "rank"), nodes),
          "--nodes", "change --nodes, or the sizes of the modules"});
   const bool staged = !options.stage.empty();
-  std::vector<std::string> words = {staged ? options.stage + "/braid" : own_executable(), "train",
-                                    fs::absolute(recipe_path).lexically_normal().string()};
+  const std::string braid = path_inside(options, own_executable()).value_or(own_executable());
+  std::vector<std::string> words = {staged ? options.stage + "/braid" : braid, "train",
+                                    path_inside(options, recipe_path).value_or(recipe_path)};
   words.insert(words.end(), overrides.begin(), overrides.end());
-  const std::string train = joined_quoted(words), stem = shell_quoted(log_stem(options)) + "\"$SLURM_JOB_ID\"";
+  const std::string host_stem = log_stem(options);
+  const std::string train = joined_quoted(words),
+                    stem = shell_quoted(path_inside(options, host_stem).value_or(host_stem)) + "\"$SLURM_JOB_ID\"";
   const std::string library_path =
       staged ? fmt::format("LD_LIBRARY_PATH={}/lib\"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" ",
                            shell_quoted(options.stage))
@@ -211,7 +286,7 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
   job.command = options.style == "torchrun"
                     ? fmt::format("exec torchrun {} --no-python {}", torchrun_world(job.ranks_per_node, false), command)
                     : "exec " + command;
-  job.first_phase = (staged ? staging(own_executable(), options.stage) : "") +
+  job.first_phase = (staged ? staging(braid, options.stage) : "") +
                     "# Finds a missing program, library or recipe with one task, before all ranks start.\n" +
                     library_path + train + " --print-recipe >" + stem + ".yaml\n";
   if (const int unused = options.gpus_per_node - job.ranks_per_node; unused > 0)
@@ -291,17 +366,31 @@ void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>&
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
 }
 
-void complete(LaunchSlurm& launch, const std::string& title) {
+constexpr const char* kTokens[] = {"HF_TOKEN", "GH_TOKEN", "WANDB_API_KEY"};
+
+void pass_tokens(SlurmOptions& options) {
+  for (const char* name : kTokens)
+    if (std::getenv(name)) options.passed.push_back(name);
+}
+
+// Slurm would end a job without any message whose log is in a folder that only the container has.
+void check_log_folder(const SlurmOptions& options) {
+  const fs::path inside = fs::path(options.log_dir).lexically_relative(options.workdir);
+  if (!options.host_workdir.empty() || inside.empty() || *inside.begin() == "..") return;
+  throw ConfigError({fmt::format("'{}' is only in the container, where Slurm cannot write the log", options.log_dir),
+                     "--log-dir", fmt::format("give --mount FOLDER:{}, or a folder of the host", options.workdir)});
+}
+
+void complete(LaunchSlurm& launch, const std::string& title, const Task& task) {
   SlurmOptions& options = launch.options;
   throw_if_any(validate(options));
-  options = with_absolute_paths(std::move(options), fs::current_path().string());
+  check_log_folder(options);
   if (options.job_name.empty()) {
     const std::string name = safe_job_name(title);
-    options.job_name = name.ends_with("train") ? name : name + "-train";
+    options.job_name = name.ends_with(task.name) ? name : name + "-" + std::string(task.name);
   }
   if (options.output.empty()) options.output = options.job_name + ".sbatch";
-  for (const char* name : {"HF_TOKEN", "GH_TOKEN", "WANDB_API_KEY"})
-    if (std::getenv(name)) options.passed.push_back(name);
+  pass_tokens(options);
 }
 
 SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>& overrides) {
@@ -312,32 +401,36 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
     throw misuse(fmt::format("'{}' can be read only by this command, but the job's ranks read the recipe later",
                              launch.recipe_path),
                  "give the path of a file that all nodes can read");
-  const Recipe recipe = read_recipe_call(launch.recipe_path, overrides).recipe;
+  const std::string given = fs::absolute(launch.recipe_path).lexically_normal(),
+                    path = seen_here(launch.options, given);
+  const Recipe recipe = read_recipe_call(path == given ? launch.recipe_path : path, overrides).recipe;
   take_defaults(launch, recipe.cluster, Topology(recipe.topology, workload_of(recipe)).world_size());
-  complete(launch, fs::path(launch.recipe_path).stem().string());
+  complete(launch, fs::path(path).stem().string(), kTasks[0]);
   const SlurmOptions& options = launch.options;
   const Allocation allocation = {*options.nodes, options.gpus_per_node};
-  settle(preflight_of(recipe, options, allocation), options, allocation, launch.force);
-  return job_of_recipe(options, launch.recipe_path, recipe, overrides);
+  settle(preflight_of(recipe, path, options, allocation), options, allocation, launch.force);
+  return job_of_recipe(options, path, recipe, overrides);
 }
 
 SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
-  const std::string& path = launch.command_file;
-  const bool in_file = !path.empty(), is_named = in_file && path != "-";
+  const std::string& given = launch.command_file;
+  const bool in_file = !given.empty(), is_named = in_file && given != "-";
+  const std::string path = is_named && given.starts_with('/') ? seen_here(launch.options, given) : given;
   const std::string text = !launch.run_script.empty() ? started_command(run_script(launch.run_script))
                            : in_file                  ? read_shell_file(path, "--command-file")
                                                       : command_text(words_behind_dashes(command_line));
   take_defaults(launch, ClusterConfig{}, std::nullopt);
   // A job's text contains the name of its log, so its own name is needed first.
-  const std::string title = is_named ? fs::path(path).stem().string() : program_name(text);
-  complete(launch, title.empty() ? "command" : title);
+  const std::string program = program_name(text), title = is_named ? fs::path(path).stem().string() : program;
+  const Task* task = find_task(launch.options.task);
+  complete(launch, title.empty() ? "command" : title, task ? *task : task_of(program));
   const SlurmOptions& options = launch.options;
   SlurmJob job = job_of_command(options, text);
   if (is_named) {
     const fs::path file = fs::absolute(path).lexically_normal();
-    job.zeroth_argument = file.string();
+    job.zeroth_argument = path_inside(options, file).value_or(file);
     // BASH_SOURCE is set only in a script that is run as a file; otherwise its folder looks like the current one.
-    if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.workdir)
+    if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.host_workdir)
       throw ConfigError(
           {fmt::format("'{}' uses BASH_SOURCE to find its folder, which does not work in the job", path),
            "--command-file",
@@ -350,6 +443,7 @@ SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>
 
 int launch_slurm(LaunchSlurm launch, const Call& call) {
   check_sources(launch, parse_overrides(call.arguments, call.option_names), contains(call.command_line, "--"));
+  launch.options = with_absolute_paths(std::move(launch.options), fs::current_path().string());
   SlurmJob job = launch.recipe_path.empty() ? checked_command_job(launch, call.command_line)
                                             : checked_recipe_job(launch, call.arguments);
   for (const std::string& name : launch.options.secrets)
@@ -384,7 +478,8 @@ std::vector<Option> options_of(LaunchSlurm& launch) {
       {"--account", &o.account, "Slurm account"},
       {"--partition", &o.partition, "Slurm partition"},
       {"--time", &launch.time, "in any of Slurm's formats (default: the recipe's, else 00:30:00)"},
-      {"--job-name", &o.job_name, "default: <recipe or program>-train"},
+      {"--job-name", &o.job_name, "default: <recipe or program>-<task>"},
+      {"--task", &o.task, "train, inference or convert, for the check of memory (default: by the program's name)"},
       {"--log-dir", &o.log_dir, "folder for logs and metrics, on a shared file system", kDefaultShown},
       {"--workdir", &o.workdir, "where ranks start (default: the current folder)"},
       {"--style", &o.style, "srun: one task per rank; torchrun: one torchrun per node", kDefaultShown},
@@ -396,7 +491,7 @@ std::vector<Option> options_of(LaunchSlurm& launch) {
        kOneEach},
       {"--cache-dir", &o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR and NEMO_HOME"},
       {"--warm-up", &o.warm_up,
-       "shell text that one task runs first; each rank then runs it again, with nothing left to do"},
+       "shell text that one task runs first; each rank then runs it again, except what must happen once"},
       {"--stage", &o.stage, "from a recipe: copy braid and its libraries to this shared folder first"},
       {"--requeue", &launch.requeue, "near the time limit, save and requeue the job"},
       {"--no-requeue", &launch.no_requeue, "never requeue the job, not even after a node failure",
@@ -418,19 +513,36 @@ struct Interactive {
   bool force = false;
 };
 
-void interactive(Interactive session) {
+// Says in the shell what the command expects, and which tokens are there, by their names.
+std::string banner(const std::string& text, const SlurmOptions& options, const Allocation& allocation) {
+  std::string lines;
+  if (!text.empty())
+    lines = fmt::format("echo {}\n", shell_quoted(sizes_text(flags_of(literal_words_of(text), options), allocation)));
+  lines +=
+      fmt::format("for name in {}; do [[ ${{!name:-}} ]] && echo \"$name is set\" || echo \"$name is not set\"; done\n",
+                  fmt::join(kTokens, " "));
+  return allocation.nodes > 1 || text.empty() ? lines : lines + text + "\n";
+}
+
+void interactive(Interactive session, const Call& call) {
   SlurmOptions& options = session.options;
+  if (const auto keys = parse_overrides(call.arguments, call.option_names); !keys.empty())
+    throw misuse(fmt::format("--{} is a recipe key, but there is no recipe", keys[0].path),
+                 "give the command's options after --");
   if (!session.nodelist.empty())
     throw ConfigError({fmt::format("-w {} asks srun for nodes that the allocation may not have", session.nodelist),
                        "-w",
                        "leave it out: srun uses the nodes that salloc got. With it, Slurm says \"Requested node "
                        "configuration is not available\""});
   if (options.job_name.empty()) options.job_name = options.account.empty() ? "debug" : options.account + "-debug";
-  options.workdir = fs::current_path().string();
   throw_if_any(validate(options));
+  options = with_absolute_paths(std::move(options), fs::current_path().string());
+  pass_tokens(options);
+  const std::string text = command_text(words_behind_dashes(call.command_line));
+  refuse_secrets(text);
   const Allocation allocation = {*options.nodes, options.gpus_per_node};
-  settle(preflight_of(std::string(), options, allocation), options, allocation, session.force);
-  fmt::print("{}", interactive_commands(options));
+  settle(preflight_of(text, options, allocation), options, allocation, session.force);
+  fmt::print("{}", interactive_commands(options, banner(text, options, allocation)));
 }
 
 }  // namespace
@@ -483,7 +595,8 @@ Command launch_interactive_command() {
                   {"--mpi", &o.mpi, "srun's --mpi (default: pmix with a container)"},
                   {"-w,--nodelist", &session->nodelist, "not allowed; the error explains why"},
                   {"--force", &session->force, "print the commands even if a check fails"}},
-      .run = [session](Call&) { interactive(*session); }};
+      .extras = Extras::RecipeKeysOrCommand,
+      .run = [session](Call& call) { interactive(*session, call); }};
 }
 
 Command launch_command() {

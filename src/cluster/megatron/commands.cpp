@@ -47,6 +47,8 @@ class ShellLexer {
     const std::size_t begin = at_;
     while (!at_end() && !(closing && peek() == closing && open_.empty())) element();
     end_command();
+    constructs_ = 0, joined_ = false;
+    end_statement();
     if (closing && at_end()) unbalanced("a parenthesis", begin > 0 ? begin - 1 : 0);
     if (open_.find('(') != std::string::npos) unbalanced("a parenthesis", text_.find('('));
   }
@@ -75,12 +77,14 @@ class ShellLexer {
       ++at_;
       end_command();
       for (const HereDocument& document : std::exchange(here_documents_, {})) pass_here_document(document);
+      end_statement();
     } else if (c == '#') {
       while (!at_end() && peek() != '\n') ++at_;
     } else if (next_is("((") && command_.words.empty()) {
+      begin_statement();
       pass_balanced();
-    } else if (redirection()) {
-      return;
+    } else if (const std::size_t begin = at_; redirection()) {
+      begin_command(begin);
     } else if (std::string_view(";&|()").find(c) != std::string_view::npos) {
       separator();
     } else {
@@ -91,6 +95,7 @@ class ShellLexer {
   void separator() {
     const char c = text_[at_++], next = peek();
     const bool in_case = open_.ends_with('c');
+    if (c == '(') begin_statement(at_ - 1);
     end_command();
     if ((c == '&' || c == '|') && next == c) {
       ++at_;
@@ -100,9 +105,11 @@ class ShellLexer {
       joined_ = after_pipe_ = true;
     } else if (c == '&') {
       for (std::size_t i = list_begin_; i < commands_.size(); ++i) commands_[i].in_background = true;
+      end_statement();
     } else if (c == ';') {  // of `case`: ;; ;& ;;&
       if (peek() == ';') ++at_;
       if (peek() == '&') ++at_;
+      end_statement();
     } else if (c == '(') {
       open_ += '(';
     } else if (!in_case) {  // there it ends a pattern
@@ -115,6 +122,7 @@ class ShellLexer {
     if (!command_.words.empty() || !command_.assignments.empty()) {
       command_.excerpt = excerpt();
       command_.reads_pipe = after_pipe_;
+      command_.nested = is_nested();
       if (!joined_) list_begin_ = commands_.size();
       commands_.push_back(command_);
       after_pipe_ = joined_ = false;
@@ -123,6 +131,28 @@ class ShellLexer {
       outputs.insert(outputs.end(), command_.outputs.begin(), command_.outputs.end());
     }
     command_ = {};
+  }
+
+  bool is_nested() const { return !open_.empty() || constructs_ > 0; }
+
+  void begin_statement(std::optional<std::size_t> begin = std::nullopt) {
+    if (!std::exchange(in_statement_, true)) statement_begin_ = begin.value_or(at_);
+  }
+
+  void end_statement() {
+    if (is_nested() || joined_) return;
+    for (; statement_first_ < commands_.size(); ++statement_first_) {
+      commands_[statement_first_].statement_begin = statement_begin_;
+      commands_[statement_first_].statement_end = at_;
+    }
+    in_statement_ = false;
+  }
+
+  // With the word or redirection from `begin` to here.
+  void begin_command(std::size_t begin) {
+    begin_statement(begin);
+    if (command_.end == 0) command_.begin = begin;
+    command_.end = at_;
   }
 
   std::string excerpt() const {
@@ -168,12 +198,18 @@ class ShellLexer {
     // A command may follow these. The words of `for`, `case` and `function` look like a command's.
     static const std::vector<std::string> kReserved =
         split("if then elif else fi while until do done { } ! time esac", ' ');
+    static const std::vector<std::string> kOpening = split("if for while until select {", ' ');
+    static const std::vector<std::string> kClosing = split("fi done }", ' ');
+    begin_statement();
     ShellWord found = word();
     if (command_.words.empty() && command_.assignments.empty()) {
       if (found.raw == "case") open_ += 'c';
       if (found.raw == "esac" && open_.ends_with('c')) open_.pop_back();
+      if (contains(kOpening, found.raw)) ++constructs_;
+      if (contains(kClosing, found.raw) && constructs_ > 0) --constructs_;
       if (contains(kReserved, found.raw)) return;
     }
+    begin_command(found.begin);
     std::string_view name = std::string_view(found.raw).substr(0, found.raw.find('='));
     const bool has_equals = name.size() < found.raw.size();
     if (name.ends_with('+')) name.remove_suffix(1);
@@ -333,6 +369,9 @@ class ShellLexer {
   std::vector<HereDocument> here_documents_;
   bool after_pipe_ = false, joined_ = false;  // the next command follows |; it follows |, && or ||
   std::size_t list_begin_ = 0;                // index of the first command joined with the last one
+  int constructs_ = 0;                        // open ones that end with a word: if, for, {
+  bool in_statement_ = false;
+  std::size_t statement_first_ = 0, statement_begin_ = 0;  // index of its first command; where it begins
   ShellWord word_;
   bool expands_ = false;  // something in the word
 };

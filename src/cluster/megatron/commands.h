@@ -23,6 +23,10 @@ struct ShellCommand {
   std::vector<ShellWord> outputs{};  // redirection targets; those of a group belong to its last command
   bool reads_pipe = false;
   bool in_background = false;
+  // In the text, redirections included. A statement is all that ends at the same ; & or line end outside of every
+  // group, branch and loop; `nested` commands are in one of those.
+  std::size_t begin = 0, end = 0, statement_begin = 0, statement_end = 0;
+  bool nested = false;
 };
 using ShellCommands = std::vector<ShellCommand>;
 
@@ -78,7 +82,6 @@ struct RankCommand {
   std::optional<int> ranks_per_node{};  // --nproc_per_node, if it is a number
   std::optional<int> nodes{};           // --nnodes, if it is one number
   std::vector<std::string> left_out{};  // torchrun's options that have no meaning without it: "--max-restarts=3"
-  std::string uv_sync{};                // for `uv run`: the command that creates its environment
   std::string script{};                 // the python file, if known: "examples/pretrain_gpt.py"
 };
 
@@ -90,6 +93,23 @@ RankCommand rank_command(std::string_view text, std::string_view environment);
 
 // The same program under one torchrun per node, with `options` in place of its own world options.
 RankCommand node_command(std::string_view text, std::string_view options);
+
+// A text in two parts: what must happen once, before any rank starts, and what each rank runs. The first is the text up
+// to the last such command (rm -r, wandb login, uv sync), then the `uv sync` that its `uv run` implies; the word
+// `once`, a function of the caller, precedes each of them. In the second, they are replaced by `true`, and `uv run` by
+// `uv run
+// --no-sync`. ConfigError if a command cannot be moved.
+struct Phases {
+  std::string once{};  // empty: nothing
+  std::string each{};
+};
+Phases phases_of(std::string_view text);
+
+// Goes before Phases::once. The text's own commands may fail, as on the ranks; those that must happen end it.
+inline constexpr const char* kOnce = "set +e\nonce() { \"$@\" || exit; }  # what must happen once\n";
+
+// The second part of a text that only prepares; empty if nothing is left.
+std::string without_once(std::string_view text);
 
 // RankCommand::program of either; does not check whether the command can be started.
 std::string program_name(std::string_view text);

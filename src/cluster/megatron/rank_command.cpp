@@ -303,8 +303,11 @@ constexpr std::string_view kOptionsOfUvSync =
 constexpr std::string_view kOtherUvEnvironments = "--isolated --no-project --no-sync --script -s";
 
 struct UvRunCall {
-  std::size_t program = 0;  // index of the first word after uv's options
-  std::string sync{};       // "uv sync --extra vlm"; empty if it would not create the project's environment
+  std::size_t run = 0;      // index of the word `run`
+  std::size_t program = 0;  // and of the first word after uv's options
+  // "once uv sync --inexact --extra vlm": as `uv run` does, it leaves other packages in place. Empty if it would not
+  // create the project's environment.
+  std::string sync{};
 };
 
 std::optional<UvRunCall> uv_run_call(const ShellCommand& command) {
@@ -312,7 +315,9 @@ std::optional<UvRunCall> uv_run_call(const ShellCommand& command) {
   std::size_t uv = 0;
   while (uv < words.size() && base_name(words[uv]) != "uv") ++uv;
   if (uv > 1 || uv + 1 >= words.size() || words[uv + 1].value != "run") return std::nullopt;
-  UvRunCall call = {.program = uv + 2, .sync = words[uv].raw + " sync"};
+  UvRunCall call = {.run = uv + 1, .program = uv + 2};
+  for (const ShellWord& setting : command.assignments) call.sync += setting.raw + " ";
+  call.sync += "once " + words[uv].raw + " sync --inexact";
   std::size_t& i = call.program;
   for (; i < words.size() && words[i].head.starts_with("-") && words[i].head != "-"; ++i) {
     if (words[i].head == "--") {
@@ -327,6 +332,39 @@ std::optional<UvRunCall> uv_run_call(const ShellCommand& command) {
     i += value_follows ? 1 : 0;
   }
   return call;
+}
+
+bool names_the_rank(std::string_view raw) {
+  for (const char* part : {"$RANK", "${RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "HOSTNAME",
+                           "hostname", "SLURMD_NODENAME", "$$", "mktemp"})
+    if (raw.find(part) != raw.npos) return true;
+  return false;
+}
+
+// --- what must happen once -----------------------------------------------------------------------------------------
+// Commands that spoil a run if each rank calls them, at its own time, on files that all ranks share.
+constexpr std::pair<std::string_view, std::string_view> kOnlyOnce[] = {
+    {"wandb", "login"}, {"huggingface-cli", "login"}, {"hf", "auth"}, {"uv", "sync"}, {"uv", "lock"}, {"uv", "venv"}};
+
+bool is_of_one_node(const ShellWord& file) {
+  return file.head.starts_with("/tmp/") || file.head.starts_with("/dev/shm/") || file.head.starts_with("/var/tmp/") ||
+         names_the_rank(file.raw);
+}
+
+bool must_run_once(const ShellCommand& command) {
+  if (command.words.size() < 2) return false;
+  const std::string name = base_name(command.words[0]), &first = command.words[1].head;
+  if (std::ranges::find(kOnlyOnce, std::pair<std::string_view, std::string_view>(name, first)) != std::end(kOnlyOnce))
+    return true;
+  if (name != "rm") return false;
+  bool recursive = false, shared = false;
+  for (const ShellWord& word : std::span(command.words).subspan(1)) {
+    const bool is_option = word.head.starts_with('-');
+    recursive |= word.head == "--recursive" ||
+                 (is_option && !word.head.starts_with("--") && word.head.find_first_of("rR") != word.head.npos);
+    shared |= !is_option && !is_of_one_node(word);
+  }
+  return recursive && shared;
 }
 
 struct PlainProgram {
@@ -346,7 +384,7 @@ bool only_prepares(const std::string& name) {
 std::optional<PlainProgram> plain_program(const ShellCommands& commands) {
   std::vector<PlainProgram> pythons, others;
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    if (commands[i].words.empty()) continue;
+    if (commands[i].words.empty() || must_run_once(commands[i])) continue;
     const std::size_t word = program_index(commands[i]);
     const std::string name = base_name(commands[i].words[word]);
     const auto python = is_python_name(name) ? python_call(commands[i].words, word) : std::nullopt;
@@ -437,21 +475,59 @@ Understood startable(std::string_view text) {
   std::ranges::for_each(commands, refuse_other_launchers);
   if (!commands.empty()) refuse_background(commands, call ? call->command : commands.size() - 1);
   if (!call) std::ranges::for_each(commands, refuse_hidden_torchrun);
-  RankCommand& command = understood.command;
-  command.has_pipe = std::ranges::any_of(commands, &ShellCommand::reads_pipe);
-  for (const ShellCommand& each : commands)
-    if (const auto uv = uv_run_call(each)) {
-      command.uv_sync = uv->sync;
-      break;
-    }
+  understood.command.has_pipe = std::ranges::any_of(commands, &ShellCommand::reads_pipe);
   return understood;
 }
 
-bool names_the_rank(std::string_view raw) {
-  for (const char* part : {"$RANK", "${RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "HOSTNAME",
-                           "hostname", "SLURMD_NODENAME", "$$", "mktemp"})
-    if (raw.find(part) != raw.npos) return true;
-  return false;
+// The index of the command that starts the ranks' program, or of the last one that could.
+std::optional<std::size_t> main_command(const ShellCommands& commands) {
+  if (const auto call = find_torchrun(commands)) return call->command;
+  if (const auto program = plain_program(commands)) return program->command;
+  for (std::size_t i = commands.size(); i-- > 0;)
+    if (const auto& words = commands[i].words;
+        !words.empty() && !must_run_once(commands[i]) && !only_prepares(base_name(words[0])))
+      return i;
+  return std::nullopt;
+}
+
+// Puts texts into another one, each at its place in the original.
+class Edits {
+ public:
+  explicit Edits(std::string_view text) : text_(text) {}
+  void replace(std::size_t begin, std::size_t end, std::string_view with) { all_.push_back({begin, end, with}); }
+  // The original up to `end`, edited.
+  std::string text(std::size_t end) const {
+    std::string result;
+    std::size_t at = 0;
+    for (const Edit& edit : all_) {
+      if (edit.begin >= end) break;
+      result += text_.substr(at, edit.begin - at);
+      result += edit.with;
+      at = edit.end;
+    }
+    return result + std::string(text_.substr(at, end - at));
+  }
+
+ private:
+  struct Edit {
+    std::size_t begin, end;
+    std::string_view with;
+  };
+  std::string_view text_;
+  std::vector<Edit> all_;  // in the order of their places
+};
+
+// `main` is the ranks' program, whatever it is.
+std::string each_rank_runs(std::string_view text, const ShellCommands& commands, std::optional<std::size_t> main) {
+  Edits each(text);
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const Words& words = commands[i].words;
+    if (const auto uv = uv_run_call(commands[i]); uv && !uv->sync.empty())
+      each.replace(words[uv->run].end, words[uv->run].end, " --no-sync");
+    else if (i != main && must_run_once(commands[i]))
+      each.replace(words[0].begin, words.back().end, "true");
+  }
+  return each.text(text.size());
 }
 
 // If the name contains a variable, the variable may contain the rank.
@@ -473,6 +549,39 @@ bool sets_rank_variables(std::string_view text) {
         for (const char* name : kRankVariables)
           if (word.raw.starts_with(std::string(name) + "=")) return true;
   return false;
+}
+
+std::string without_once(std::string_view text) {
+  const ShellCommands commands = simple_commands(text);
+  const bool all = std::ranges::all_of(commands, must_run_once);
+  return all ? "" : each_rank_runs(text, commands, std::nullopt);
+}
+
+Phases phases_of(std::string_view text) {
+  const ShellCommands commands = simple_commands(text);
+  const auto main = main_command(commands);
+  if (!main) return {.each = std::string(text)};
+  Edits once(text);
+  std::size_t end = 0;  // of the part that runs once
+  std::vector<std::string> syncs;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const ShellCommand& command = commands[i];
+    const bool beside_main = command.statement_begin == commands[*main].statement_begin;
+    if (const auto uv = uv_run_call(command); uv && !uv->sync.empty()) {
+      if (!contains(syncs, uv->sync)) syncs.push_back(uv->sync);
+      if (i <= *main) end = std::max(end, command.nested ? command.statement_begin : command.begin);
+    } else if (i != *main && must_run_once(command)) {
+      if (i > *main || (beside_main && command.nested))
+        refuse(fmt::format("every rank would run '{}', which must happen once", command.excerpt),
+               i > *main ? "leave it out, and do it when the job has ended"
+                         : "leave it out, and give it to --warm-up, which one task runs first");
+      once.replace(command.words[0].begin, command.words[0].begin, "once ");
+      end = std::max(end, beside_main ? command.end : command.statement_end);
+    }
+  }
+  Phases phases = {.once = once.text(end), .each = each_rank_runs(text, commands, main)};
+  for (const std::string& sync : syncs) phases.once += (phases.once.empty() ? "" : "\n") + sync;
+  return phases;
 }
 
 RankCommand rank_command(std::string_view text, std::string_view environment) {

@@ -71,6 +71,8 @@ std::vector<std::string> nodes_that_fit(const TopologyConfig& topology, const Wo
   return texts;
 }
 
+constexpr std::uint64_t kMostOfAModel = 1 << 30;  // larger sizes are not those of a model
+
 std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e9); }
 
 void check_partition(const std::string& name, const SlurmRequest& request, const std::vector<Partition>& partitions,
@@ -261,15 +263,22 @@ void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Prefl
   }
 }
 
-void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight) {
+void check_experts(const ParallelFlags& flags, const ExpertsUse& use, const Allocation& allocation,
+                   Preflight& preflight) {
   if (!flags.experts || !flags.hidden || !flags.expert_ffn || !flags.layers) return;
-  constexpr double kBytesOfBf16 = 2, kTrainingShare = 30.0 / 80;  // the rest: gradients, optimizer, activations
+  constexpr double kBytesOfBf16 = 2, kGpuOfTasks = 80;
   const std::int64_t experts = *flags.experts, stage = std::int64_t{flags.tp} * flags.cp * flags.pp;
-  const double matrices = flags.gated ? 3 : 2, room = kTrainingShare * gpu_gb * 1e9;
-  const double bytes = kBytesOfBf16 * matrices * *flags.experts * *flags.hidden * *flags.expert_ffn * *flags.layers /
-                       flags.pp / flags.expt_tp;
-  const auto bytes_with = [&](std::int64_t ep) { return bytes / static_cast<double>(ep); };
-  if (bytes_with(flags.ep) <= room) return;
+  const double matrices = flags.gated ? 3 : 2, room = use.task.weights_gb / kGpuOfTasks * use.gpu_gb * 1e9;
+  const double layer = kBytesOfBf16 * matrices * *flags.experts * *flags.hidden * *flags.expert_ffn;
+  const double bytes = layer * *flags.layers / flags.pp / flags.expt_tp;
+  // Four square matrices of attention per layer, which is about right for most models.
+  const double attention = kBytesOfBf16 * 4 * *flags.hidden * *flags.hidden * *flags.layers / flags.pp / flags.tp;
+  const auto bytes_with = [&](std::int64_t ep) { return bytes / static_cast<double>(ep) + attention; };
+  const bool gathers = use.exports && bytes_with(flags.ep) + layer > use.gpu_gb * 1e9;
+  if (bytes_with(flags.ep) <= room && !gathers) return;
+  const auto fits = [&](std::int64_t ep) {
+    return bytes_with(ep) <= room && (!use.exports || bytes_with(ep) + layer <= use.gpu_gb * 1e9);
+  };
   const ModuleConfig module = {.tp = flags.tp,
                                .cp = flags.cp,
                                .dp = static_cast<int>(std::max<std::int64_t>(1, allocation.gpus() / stage)),
@@ -277,17 +286,54 @@ void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& 
                                .expt_tp = flags.expt_tp};
   std::optional<std::int64_t> enough;
   for (const std::int64_t ep : possible_ep(module, *flags.experts))
-    if (bytes_with(ep) <= room && ep < enough.value_or(ep + 1)) enough = ep;
+    if (fits(ep) && ep < enough.value_or(ep + 1)) enough = ep;
+  const std::string held =
+      fmt::format("{} per GPU ({} / ep {}), in total {} of weights", counted(experts / flags.ep, "expert"), experts,
+                  flags.ep, gigabytes(bytes_with(flags.ep)));
   preflight.warnings.push_back(
-      {fmt::format(
-           "the model has {} per GPU ({} / ep {}), in total {} of weights; for training, a GPU with {:g} GB has "
-           "room for about {} of weights",
-           counted(experts / flags.ep, "expert"), experts, flags.ep, gigabytes(bytes_with(flags.ep)), gpu_gb,
-           gigabytes(room)),
+      {bytes_with(flags.ep) > room
+           ? fmt::format("the model has {}; for {}, a GPU with {:g} GB has room for about {} of weights", held,
+                         use.task.noun, use.gpu_gb, gigabytes(room))
+           : fmt::format("the model has {}; rank 0 of an export also gathers the experts of a layer, {}, which is more "
+                         "than a GPU with {:g} GB has",
+                         held, gigabytes(layer), use.gpu_gb),
        "memory",
        enough ? fmt::format("TP does not shrink experts; EP {} would give {} experts/GPU ({})", *enough,
                             experts / *enough, gigabytes(bytes_with(*enough)))
               : "TP does not shrink experts, only EP does, and no EP that fits these nodes is enough: use more nodes"});
+}
+
+void take_model_sizes(const std::string& config_json, ParallelFlags& flags) {
+  nlohmann::json config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  for (const char* part : {"text_config", "llm_config"})
+    if (config.is_object() && config.contains(part)) config = nlohmann::json(config[part]);
+  if (!config.is_object()) return;
+  const auto take = [&](std::optional<int>& size, std::initializer_list<const char*> names) {
+    for (const char* name : names)
+      if (const auto found = config.find(name); !size && found != config.end() && found->is_number_unsigned())
+        if (const auto value = found->get<std::uint64_t>(); value >= 1 && value <= kMostOfAModel)
+          size = static_cast<int>(value);
+  };
+  if (const auto layers = config.find("hybrid_override_pattern");
+      !flags.layers && layers != config.end() && layers->is_string()) {
+    const auto& pattern = layers->get_ref<const std::string&>();
+    if (const auto count = std::ranges::count(pattern, 'E'); count > 0) flags.layers = static_cast<int>(count);
+  }
+  take(flags.experts, {"num_experts", "num_local_experts", "n_routed_experts"});
+  take(flags.hidden, {"hidden_size"});
+  take(flags.expert_ffn, {"moe_intermediate_size", "intermediate_size"});
+  take(flags.layers, {"num_hidden_layers"});
+  for (const char* name : {"hidden_act", "mlp_hidden_act"})
+    if (const auto act = config.find(name); act != config.end() && *act == "silu") flags.gated = true;
+}
+
+std::string sizes_text(const ParallelFlags& flags, const Allocation& allocation) {
+  std::string text = fmt::format("{} on {}", counted(allocation.gpus(), "GPU"), counted(allocation.nodes, "node"));
+  if (flags.grid_ranks) return text + fmt::format(": two grids with {}", counted(*flags.grid_ranks, "rank"));
+  text += fmt::format(": TP {}, PP {}, CP {}, EP {}, DP {}", flags.tp, flags.pp, flags.cp, flags.ep,
+                      allocation.gpus() / (std::int64_t{flags.tp} * flags.pp * flags.cp));
+  if (flags.micro_batch) text += fmt::format(", MBS {}", *flags.micro_batch);
+  return flags.global_batch ? text + fmt::format(", GBS {}", *flags.global_batch) : text;
 }
 
 void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cluster/megatron/megatron_flags.h"
+#include "cluster/slurm/script.h"
 #include "plan/topology.h"
 
 namespace braid {
@@ -55,9 +56,21 @@ void check_nodes(const TopologyConfig& topology, const Workload& workload, const
 // The same for the flags of another program.
 void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight);
 
-// Whether the experts that a command's flags describe fit on a GPU of this size. Only expert parallelism splits them. A
-// command line tells less than a recipe, so what is found is a warning.
-void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight);
+// Whether the experts and the attention that a command's flags describe fit on a GPU of this size. Only expert
+// parallelism splits experts. A command line tells less than a recipe, so what is found is a warning.
+struct ExpertsUse {
+  const Task& task;
+  double gpu_gb = 80;
+  bool exports = false;  // rank 0 gathers the experts of a layer to write them
+};
+void check_experts(const ParallelFlags& flags, const ExpertsUse& use, const Allocation& allocation,
+                   Preflight& preflight);
+
+// Adds the sizes in a Hugging Face model's config.json that the flags do not have.
+void take_model_sizes(const std::string& config_json, ParallelFlags& flags);
+
+// "8 GPUs on 1 node: TP 2, PP 1, CP 1, EP 4, DP 4, MBS 1, GBS 128"
+std::string sizes_text(const ParallelFlags& flags, const Allocation& allocation);
 
 struct PathUse {
   std::string what;  // "--container", "HF_HOME"

@@ -1,5 +1,6 @@
 #include <unistd.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"
@@ -109,12 +110,20 @@ constexpr Taken kTaken[] = {
     {"--open-mode", "", "a requeued job appends to its log", true},
     {"--signal", "", "use --stop-lead and --stop-signal", true},
     {"--requeue", "", "use --requeue", true},
-    {"--no-requeue", "", "use --no-requeue", true}};
+    {"--no-requeue", "", "use --no-requeue", true},
+    {"--container-image", "", "use --container"},
+    {"--container-mounts", "", "use --mount"},
+    {"--container-workdir", "", "use --workdir"},
+    {"--container-mount-home", "", "use --mount for the folder that ranks need"}};
 
 // name, name=value, name value; of a letter also -Nvalue.
 bool is_option(std::string_view option, std::string_view name) {
   if (name.empty() || !option.starts_with(name)) return false;
   return option.size() == name.size() || name.size() == 2 || option[name.size()] == '=' || option[name.size()] == ' ';
+}
+
+bool is_of_pyxis(std::string_view option) {
+  return option.starts_with("--container-") || option.starts_with("--no-container-");
 }
 
 class Checks {
@@ -149,6 +158,8 @@ class Checks {
               "use at least 0");
     refuse_if(!parse_wall_time(o_.time), fmt::format("'{}' is not a time limit", o_.time), "--time",
               "use MINUTES, HH:MM:SS, DAYS-HH or DAYS-HH:MM:SS, e.g. 04:00:00");
+    refuse_if(!o_.task.empty() && !find_task(o_.task), fmt::format("unknown task '{}'", o_.task), "--task",
+              "use train, inference or convert");
     refuse_if(o_.style != "srun" && o_.style != "torchrun", fmt::format("unknown style '{}'", o_.style), "--style",
               "use srun (one Slurm task per rank) or torchrun (one per node)");
     const std::pair<const char*, const std::string*> one_line[] = {
@@ -176,8 +187,11 @@ class Checks {
                 "give --mount once for each, and mount a parent folder of paths with commas") ||
           refuse_if(parts.size() < 2 || parts[0].empty() || parts[1].empty(),
                     fmt::format("mount '{}' has no target", mount), "--mount",
-                    fmt::format("write SRC:DST, e.g. {0}:{0}", parts[0].empty() ? "/data" : parts[0]));
+                    fmt::format("write SRC:DST, e.g. {0}:{0}", parts[0].empty() ? "/data" : parts[0])) ||
+          refuse_if(!parts[1].starts_with('/'), fmt::format("the target of mount '{}' is not absolute", mount),
+                    "--mount", fmt::format("write {}:/{}", parts[0], parts[1]));
     }
+    if (const auto problem = image_problem(o_.container)) problems_.push_back(*problem);
     refuse_if(!o_.mounts.empty() && o_.container.empty(), "mounts were given but no container", "--mount",
               "give --container IMAGE, or leave the mounts out");
   }
@@ -244,6 +258,8 @@ class Checks {
     if (refuse_if(needs_value, fmt::format("{} has no value", option), where,
                   fmt::format("write both as one word, e.g. {} '{}VALUE'", where, option)))
       return;
+    if (where == std::string_view("--sbatch"))
+      if (auto problem = pyxis_in_sbatch(option, where)) return problems_.push_back(std::move(*problem));
     const auto* taken = std::ranges::find_if(kTaken, [&](const Taken& each) {
       return (is_option(option, each.name) || is_option(option, each.letter)) &&
              (!each.of_sbatch_only || where == std::string_view("--sbatch"));
@@ -264,9 +280,30 @@ class Checks {
 };
 
 std::string absolute(const std::string& path, const std::string& base) {
-  std::string text = (std::filesystem::path(base) / path).lexically_normal().string();
+  std::string text = (fs::path(base) / path).lexically_normal().string();
   if (text.size() > 1 && text.back() == '/') text.pop_back();
   return text;
+}
+
+struct Mount {
+  std::string source, target;
+};
+
+// The last one is first, as it covers the earlier ones.
+std::vector<Mount> mounts_of(const SlurmOptions& options) {
+  std::vector<Mount> mounts;
+  for (const std::string& text : options.mounts) {
+    const auto parts = split(text, ':');
+    if (parts.size() > 1) mounts.insert(mounts.begin(), {parts[0], absolute(parts[1], "/")});
+  }
+  return mounts;
+}
+
+// "/b/x" for "/a/x" if `from` is "/a" and `to` is "/b"; nothing if the path is not in `from`.
+std::optional<std::string> moved(const std::string& path, const std::string& from, const std::string& to) {
+  const fs::path rest = fs::path(path).lexically_relative(from);
+  if (rest.empty() || *rest.begin() == "..") return std::nullopt;
+  return absolute(rest, to);
 }
 
 }  // namespace
@@ -317,17 +354,113 @@ void refuse_secrets(std::string_view text) {
                        "--command-file, or one word in single quotes"});
 }
 
-SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder) {
-  options.workdir = absolute(options.workdir, current_folder);
-  options.log_dir = absolute(options.log_dir, options.workdir);
-  for (std::string* folder : {&options.cache_dir, &options.stage})
-    if (!folder->empty()) *folder = absolute(*folder, options.workdir);
-  if (is_image_file(options.container)) options.container = absolute(options.container, options.workdir);
-  for (std::string& mount : options.mounts) {
-    const std::size_t colon = mount.find(':');
-    mount = absolute(mount.substr(0, colon), options.workdir) + mount.substr(colon);
+std::optional<Problem> image_problem(const std::string& container) {
+  // dockerd:// is an image of this machine, whose name may contain a registry.
+  if (container.empty() || is_image_file(container) || container.starts_with("dockerd://")) return std::nullopt;
+  const std::size_t scheme_end = container.find("://");
+  const std::string scheme = scheme_end == container.npos ? "" : container.substr(0, scheme_end + 3);
+  std::string name = container.substr(scheme.size()), user;
+  if (const std::size_t at = name.find_first_of("@/#"); at != name.npos && name[at] == '@') {
+    user = name.substr(0, at + 1);
+    name.erase(0, at + 1);
   }
+  const std::size_t end = name.find_first_of("/#");
+  const std::string registry = name.substr(0, end), path = end == name.npos ? "" : name.substr(end + 1);
+  const bool is_marked = end != name.npos && name[end] == '#';
+  const bool is_registry =
+      is_marked || (end != name.npos && (registry.find_first_of(".:") != registry.npos || registry == "localhost"));
+  const bool has_docker_scheme = scheme.empty() || scheme == "docker://";
+  const bool is_complete = end == name.npos || (!registry.empty() && !path.empty());
+  if (has_docker_scheme && is_complete && is_registry == is_marked && path.find('#') == path.npos) return std::nullopt;
+  if (!is_complete || !is_registry || (is_marked && path.find('#') != path.npos))
+    return Problem{fmt::format("{} is not the name of an image", in_quotes(container)), "--container",
+                   "write [USER@][REGISTRY#]IMAGE[:TAG], e.g. nvcr.io#nvidia/pytorch:25.01, or the path of a file"};
+  std::string image = path;
+  std::ranges::replace(image, '#', '/');
+  return Problem{
+      fmt::format("pyxis would look for {} on Docker Hub: a registry is followed by #", in_quotes(container)),
+      "--container",
+      fmt::format("give --container '{}{}{}'", user, registry == "docker.io" ? "" : registry + "#", image)};
+}
+
+SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder) {
+  const bool in_container = !options.container.empty(), is_given = options.workdir.starts_with('/');
+  const std::string workdir = absolute(options.workdir, current_folder);
+  const bool is_inside = in_container && is_given && (path_on_host(options, workdir) || !is_folder(workdir));
+  const std::string base = is_inside ? current_folder : workdir;
+  if (is_image_file(options.container)) options.container = absolute(options.container, base);
+  for (std::string& mount : options.mounts) {
+    const std::size_t colon = std::min(mount.find(':'), mount.size());
+    if (colon > 0) mount = absolute(mount.substr(0, colon), base) + mount.substr(colon);
+  }
+  options.launch_folder = current_folder;
+  options.host_workdir = is_inside ? path_on_host(options, workdir).value_or("") : workdir;
+  options.workdir = is_inside ? workdir : path_inside(options, workdir).value_or(workdir);
+  const std::string& logs_start = options.host_workdir.empty() ? current_folder : options.host_workdir;
+  if (options.log_dir.starts_with('/'))
+    options.log_dir = absolute(path_on_host(options, options.log_dir).value_or(options.log_dir), "/");
+  else if (!options.log_dir.empty())
+    options.log_dir = absolute(options.log_dir, logs_start);
+  for (std::string* folder : {&options.cache_dir, &options.stage})
+    if (!folder->empty()) *folder = seen_by_ranks(options, absolute(*folder, options.workdir));
   return options;
+}
+
+std::optional<std::string> path_on_host(const SlurmOptions& options, const std::string& inside) {
+  if (options.container.empty()) return inside;
+  for (const auto& [source, target] : mounts_of(options))
+    if (auto path = moved(inside, target, source)) return path;
+  return std::nullopt;
+}
+
+std::optional<std::string> path_inside(const SlurmOptions& options, const std::string& on_host) {
+  if (options.container.empty()) return on_host;
+  for (const auto& [source, target] : mounts_of(options))
+    if (auto path = moved(on_host, source, target); path && path_on_host(options, *path) == on_host) return path;
+  return std::nullopt;
+}
+
+std::string seen_by_ranks(const SlurmOptions& options, const std::string& path) {
+  return path_on_host(options, path) ? path : path_inside(options, path).value_or(path);
+}
+
+std::string seen_here(const SlurmOptions& options, const std::string& path) {
+  return path_on_host(options, path).value_or(path);
+}
+
+Problem missing_mount(const std::string& what, const std::string& path) {
+  const std::string folder = is_folder(path) ? path : fs::path(path).parent_path().string();
+  const bool is_of_host = is_folder(folder) && folder != "/";
+  return {fmt::format("no --mount covers '{}', so the container does not have it", path), what,
+          fmt::format("give --mount {}:{}{}", is_of_host ? folder : "SRC", folder,
+                      is_of_host ? "" : ", where SRC is this folder on the host")};
+}
+
+const Task* find_task(std::string_view name) {
+  const auto* found = std::ranges::find(kTasks, name, &Task::name);
+  return found == std::end(kTasks) ? nullptr : found;
+}
+
+const Task& task_of(std::string_view program) {
+  std::string name(program);
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return c == '-' || c == '.' ? '_' : std::tolower(c); });
+  for (const std::string& part : split(name, '_'))
+    for (const Task& task : kTasks)
+      if (contains(split(task.words, ' '), part) && !part.empty()) return task;
+  return kTasks[0];
+}
+
+std::optional<Problem> pyxis_in_sbatch(const std::string& option, const std::string& where) {
+  if (!is_of_pyxis(option)) return std::nullopt;
+  const std::string name = option.substr(0, option.find_first_of("= "));
+  const bool is_given = name == "--no-container-mount-home";
+  return Problem{fmt::format("{} is an option of srun; sbatch would not pass it to the ranks", name), where,
+                 is_given                        ? "leave it out: with --container, the script gives it to srun"
+                 : name == "--container-image"   ? "use --container"
+                 : name == "--container-mounts"  ? "use --mount"
+                 : name == "--container-workdir" ? "use --workdir"
+                                                 : fmt::format("give --srun '{}'", option)};
 }
 
 std::vector<Problem> validate(const SlurmOptions& options) { return Checks(options).all(); }

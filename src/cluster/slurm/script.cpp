@@ -39,7 +39,7 @@ void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string
     bool read_by_shell = false;
     for (const ShellWord& word : command.words) {
       const std::string name = word.value.value_or(""), program = base_name(word);
-      const fs::path file = fs::path(options.workdir) / name;
+      const fs::path file = path_on_host(options, fs::path(options.workdir) / name).value_or("");
       std::string script;
       if (!name.empty() && !name.ends_with(".py") && is_file(file) && fs::file_size(file, ignored) <= kLongestScript) {
         std::ifstream stream(file);
@@ -208,7 +208,8 @@ class Script {
     options.push_back(fmt::format("--ntasks-per-node={}", tasks_per_node()));
     if (o_.gpus_per_node > 0) options.push_back(fmt::format("--gpus-per-node={}", o_.gpus_per_node));
     // In the name of a log, %j is the job's number.
-    append(options, {"--exclusive", "--time=" + o_.time, "--chdir=" + sbatch_quoted(o_.workdir),
+    const std::string& folder = o_.host_workdir.empty() ? o_.launch_folder : o_.host_workdir;
+    append(options, {"--exclusive", "--time=" + o_.time, "--chdir=" + sbatch_quoted(folder),
                      "--output=" + sbatch_quoted(replaced(log_stem(o_), '%', "%%") + "%j.log"), "--open-mode=append"});
     if (o_.requeue) options.push_back(requeues_ ? "--requeue" : "--no-requeue");
     if (gets_signal_) options.push_back(fmt::format("--signal=B:USR1@{}", checked_stop_lead()));
@@ -298,7 +299,9 @@ class Script {
     return rule("phase 1: one task prepares what all tasks share") +
            here_document("first_phase", "set -e\n" + exported + work, "--warm-up") +
            "srun --nodes=1 --ntasks=1 --ntasks-per-node=1" + gpu_option_ + use_of_array_ +
-           " bash -c \"$first_phase\" first-phase\n"
+           " bash -c \"$first_phase\" " +
+           (job_.zeroth_argument == "rank" ? "first-phase" : shell_quoted(job_.zeroth_argument)) +
+           "\n"
            "status=$?\n"
            "if ((status != 0)); then\n"
            "  finish \"$status\"\n"
@@ -325,8 +328,8 @@ class Script {
       text += o_.stop_signal == "TERM"
                   ? "trap : TERM  # for the program, not for this shell\n"
                   : "trap '' USR1  # for a program that handles it; it must not kill anything else\n";
-    if (const std::string again = with_line_end(o_.warm_up) + job_.repeated; !again.empty())
-      text += "# Phase 1 has done this; now it finds nothing to do.\nset -e\n" + again + "set +e\n";
+    if (const std::string again = without_once(o_.warm_up); !again.empty())
+      text += "# Phase 1 has done this; now it finds nothing to do.\nset -e\n" + with_line_end(again) + "set +e\n";
     return text + job_.prelude + with_line_end(job_.command);
   }
 
@@ -373,23 +376,27 @@ std::vector<std::string> exports_for_gpus() {
           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
 }
 
-std::string interactive_commands(const SlurmOptions& given) {
-  const SlurmOptions options = with_absolute_paths(given, given.workdir);
+std::string interactive_commands(const SlurmOptions& options, const std::string& last) {
   const int nodes = options.nodes.value_or(1);
   // salloc and srun both need these: srun does not take the GPUs of the allocation by itself.
   Texts common = {fmt::format("--nodes={}", nodes), "--job-name=" + options.job_name,
                   "--partition=" + options.partition};
   if (!options.account.empty()) common.push_back("--account=" + options.account);
   if (options.gpus_per_node > 0) common.push_back(fmt::format("--gpus-per-node={}", options.gpus_per_node));
-  Texts salloc = {"salloc"}, srun = {"srun"};
+  Texts salloc = {"salloc"}, srun = {"srun"}, container = container_options(options);
   append(salloc, common);
   salloc.push_back("--time=" + options.time);
-  for (const Texts& part : {common, mpi_option(options), {"--no-kill"}, container_options(options), {"--pty", "bash"}})
+  if (!container.empty() && path_on_host(options, options.workdir))
+    container.push_back("--container-workdir=" + options.workdir);
+  if (!container.empty() && !options.passed.empty())
+    container.push_back("--container-env=" + joined(options.passed, ","));
+  for (const Texts& part : {common, mpi_option(options), {"--no-kill"}, container, {"--pty", "bash"}})
     append(srun, part);
   std::string inside = lines_of(exports_of_options(options, /*is_braid=*/false), "export ");
   if (!options.warm_up.empty()) inside += options.warm_up + "\n";
   if (nodes > 1)
     inside += "# Run commands on all nodes with: srun --overlap (this shell is a step that already has their GPUs)\n";
+  inside += last;
   return fmt::format(
       "# 1. On the login node: allocate nodes.\n{}\n\n# 2. In the shell that this starts: open a shell on the first "
       "node{}.\n{}\n{}",
@@ -407,9 +414,10 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
   refuse_scripts_with_torchrun(options, text);
   SlurmJob job;
   job.sets_rank_variables = sets_rank_variables(text);
+  const Phases phases = phases_of(text);
   const auto rewritten = [&](int ranks) {
-    return options.style == "torchrun" ? node_command(text, torchrun_world(ranks, job.sets_rank_variables))
-                                       : rank_command(text, rank_environment(ranks));
+    return options.style == "torchrun" ? node_command(phases.each, torchrun_world(ranks, job.sets_rank_variables))
+                                       : rank_command(phases.each, rank_environment(ranks));
   };
   const RankCommand asked = rewritten(1);
   check_ranks(options, asked);
@@ -422,12 +430,13 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
   job.exports = exports_for_gpus();
   append(job.exports, {"NVTE_ALLOW_NONDETERMINISTIC_ALGO=1", "PYTHONUNBUFFERED=1"});
   // Megatron-LM's scripts import the copy of Megatron-LM that projects keep in 3rdparty/.
-  const fs::path megatron = fs::path(options.workdir) / "3rdparty" / "Megatron-LM";
-  if (fs::path(command.script).filename().string().starts_with("pretrain_") && is_folder(megatron))
-    job.prelude =
-        fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
+  const fs::path megatron = "3rdparty/Megatron-LM";
+  const bool may_have_it = options.host_workdir.empty() || is_folder(options.host_workdir / megatron);
+  if (fs::path(command.script).filename().string().starts_with("pretrain_") && may_have_it)
+    job.prelude = fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n",
+                              shell_quoted((options.workdir / megatron).string()));
   if (command.has_pipe) job.prelude += kPipesFail;
-  if (!command.uv_sync.empty()) job.first_phase = job.repeated = command.uv_sync + "\n";
+  if (!phases.once.empty()) job.first_phase = (command.has_pipe ? kPipesFail : "") + with_line_end(kOnce + phases.once);
   if (!command.left_out.empty())
     job.notes.push_back(fmt::format("torchrun is not used here, so these options of it have no effect: {}",
                                     fmt::join(command.left_out, ", ")));

@@ -5,6 +5,20 @@
 
 namespace braid {
 
+// What a command does: how much of a GPU with 80 GB its weights may take. The rest is for gradients, optimizer and
+// activations, for caches of keys and values, or for one weight in two formats.
+struct Task {
+  std::string_view name, noun;
+  double weights_gb;
+  std::string_view words;  // a program does it if its name has one of these
+};
+inline constexpr Task kTasks[] = {
+    {"train", "training", 30, ""},
+    {"inference", "inference", 40, "infer inference generate generation serve server chat"},
+    {"convert", "a conversion", 60, "convert converter conversion export exporter import importer roundtrip"}};
+const Task* find_task(std::string_view name);
+const Task& task_of(std::string_view program);
+
 // About a job, except what it runs.
 struct SlurmOptions {
   std::optional<int> nodes{};  // default: as many as the job needs
@@ -14,8 +28,13 @@ struct SlurmOptions {
   std::string time = "00:30:00";
   std::string job_name{};  // default: <recipe or program>-train
   std::string log_dir = "logs";
-  std::string workdir{};       // default: the current folder
+  std::string workdir{};       // default: the current folder; with_absolute_paths() makes it that of the ranks
   std::string style = "srun";  // or torchrun
+  std::string task{};          // one of kTasks; default: by the program's name
+
+  // Set by with_absolute_paths().
+  std::string host_workdir{};   // workdir, as the host sees it; empty: only the image may have it
+  std::string launch_folder{};  // where the job is launched
 
   std::string container{};
   std::vector<std::string> mounts{};  // SRC:DST
@@ -46,8 +65,26 @@ inline bool is_image_file(const std::string& container) {
   return container.ends_with(".sqsh") || container.starts_with("/") || container.starts_with(".");
 }
 
-// Makes workdir absolute relative to the current folder; then, relative to workdir, the log, cache and stage folders,
-// the sources of mounts, and a container that is a file: srun takes `image.sqsh` for a name in a registry.
+// An option of srun that was given to sbatch.
+std::optional<Problem> pyxis_in_sbatch(const std::string& option, const std::string& where);
+
+// A name that pyxis cannot use: a registry needs # behind it, which the fix writes.
+std::optional<Problem> image_problem(const std::string& container);
+
+// --mount SRC:DST shows the host's SRC as DST in the container. Nothing if no mount covers the path; without a
+// container, the path itself.
+std::optional<std::string> path_on_host(const SlurmOptions& options, const std::string& inside);
+std::optional<std::string> path_inside(const SlurmOptions& options, const std::string& on_host);
+// Of an absolute path of either kind: the one that ranks see, and the one here.
+std::string seen_by_ranks(const SlurmOptions& options, const std::string& path);
+std::string seen_here(const SlurmOptions& options, const std::string& path);
+
+// Names the mount that `path` needs.
+Problem missing_mount(const std::string& what, const std::string& path);
+
+// Makes all paths absolute. Relative ones start at workdir, and workdir at the current folder. Sources of mounts,
+// images and the log folder become paths of the host; the others become paths that the ranks see. A container that is a
+// file needs its folder: srun takes `image.sqsh` for a name in a registry.
 SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder);
 
 // Letters, digits and ._- only: for a job's name, which is part of file names.
@@ -71,7 +108,6 @@ struct SlurmJob {
   std::vector<std::string> exports{};    // NAME=value, quoted for bash, besides those of the options
   std::string prelude{};                 // shell text before the command, on every rank
   std::string first_phase{};             // shell text that one task runs before all others; may be empty
-  std::string repeated{};                // the lines of first_phase that every rank runs again
   bool is_braid = false;                 // Braid reads Slurm's variables itself
   bool had_torchrun = false;
   bool sets_rank_variables = false;  // the text has RANK=... in it: see rank_environment()
@@ -102,7 +138,7 @@ inline constexpr CacheVariable kCacheVariables[] = {
 
 std::vector<std::string> exports_for_gpus();  // the usual settings for training on NVIDIA GPUs
 
-// salloc, srun for a shell on the nodes, and what to type there first. Relative paths start at options.workdir.
-std::string interactive_commands(const SlurmOptions& given);
+// salloc, srun for a shell on the nodes, and what to type there first, which ends with `last`. Paths are absolute.
+std::string interactive_commands(const SlurmOptions& options, const std::string& last);
 
 }  // namespace braid

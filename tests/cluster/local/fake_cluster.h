@@ -26,7 +26,7 @@ class FakeCluster {
     options.gpus_per_node = 2;
     options.job_name = "job";
     options.output = "job.sbatch";
-    options.workdir = path("work");
+    options.workdir = options.host_workdir = path("work");
     options.log_dir = path("logs");
     return options;
   }

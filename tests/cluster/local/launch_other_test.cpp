@@ -39,8 +39,27 @@ TEST_F(LaunchOther, InteractiveGivesTheGpusToBoth) {
                               "--gpus-per-node=8 --time=240\n"),
                     HasSubstr("\nsrun --nodes=1 --job-name=vision-debug --partition=interactive --account=vision "
                               "--gpus-per-node=8 --mpi=pmix --no-kill --container-image=/images/x.sqsh "
-                              "--container-mounts=/:/host --no-container-mount-home --pty bash\n"),
-                    HasSubstr("\nexport A='b c'\nuv sync\n")));
+                              "--container-mounts=/:/host --no-container-mount-home --container-workdir=/host" +
+                              std::filesystem::current_path().string() + " --pty bash\n"),
+                    HasSubstr("\nexport A='b c'\nuv sync\nfor name in HF_TOKEN ")));
+}
+
+TEST_F(LaunchOther, InteractiveSaysWhatACommandExpects) {
+  stand_in("sinfo", "echo 'interactive|up|4:00:00|2|gpu:8'\n");
+  stand_in("sacctmgr", "echo 'vision|'\n");
+  const Finished run = launch({"interactive", "--account", "vision", "--", "torchrun", "x.py",
+                               "--tensor-model-parallel-size", "2", "--micro-batch-size=1", "--global-batch-size=8"});
+  EXPECT_THAT(run.out, AllOf(HasSubstr("\necho '8 GPUs on 1 node: TP 2, PP 1, CP 1, EP 1, DP 4, MBS 1, GBS 8'\n"),
+                             ::testing::EndsWith("\ntorchrun x.py --tensor-model-parallel-size 2 "
+                                                 "--micro-batch-size=1 --global-batch-size=8\n")));
+  const std::string inside = run.out.substr(run.out.find("\nfor name in"));
+  const Finished said = testing::run_program({"bash", "-c", inside.substr(0, inside.find("\ntorchrun"))},
+                                             {{"HF_TOKEN", "correct horse"}, {"GH_TOKEN", ""}});
+  EXPECT_THAT(said.out, AllOf(HasSubstr("HF_TOKEN is set\nGH_TOKEN is not set\nWANDB_API_KEY is not set\n"),
+                              Not(HasSubstr("horse"))));
+  EXPECT_THAT(launch({"interactive", "--account", "vision", "--", "x --token hf_0123456789abcdefghijklmn"}).err,
+              HasSubstr("the command contains"));
+  EXPECT_THAT(launch({"interactive", "--account", "vision", "--lr", "1"}).err, HasSubstr("there is no recipe"));
 }
 
 TEST_F(LaunchOther, InteractiveOnSeveralNodesSaysHowToReachThem) {
@@ -83,6 +102,20 @@ TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
   EXPECT_EQ(launch({"local", "--ranks", "1", "--", "exit 7"}).exit_code, 7);
   EXPECT_EQ(launch({"local", "--ranks", "1", "--", "(exit 7) | cat"}).exit_code, 7);
   EXPECT_THAT(launch({"local", "--ranks", "1", "--", "sleep 1 &"}).err, HasSubstr("in the background"));
+}
+
+TEST_F(LaunchOther, LocalRanksStartAfterWhatMustHappenOnce) {
+  stand_in("uv", "echo uv $*; [ $1 = run ] || exit $CODE\n");
+  const auto run = [&](const char* code) {
+    ::setenv("CODE", code, 1);
+    return launch({"local", "--ranks", "2", "--", "uv sync && uv run x.py"});
+  };
+  EXPECT_THAT(run("0").out, AllOf(::testing::StartsWith("[0] uv sync\n[0] uv sync --inexact\n"),
+                                  HasSubstr("[0] uv run --no-sync x.py\n"), HasSubstr("[1] uv run --no-sync x.py\n"),
+                                  Not(HasSubstr("[1] uv sync"))));
+  EXPECT_EQ(run("3").exit_code, 3);
+  EXPECT_THAT(run("3").out, Not(HasSubstr("run")));
+  ::unsetenv("CODE");
 }
 
 // Scripts for one process set torchrun's variables themselves.

@@ -226,9 +226,79 @@ TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreFast) {
 TEST_F(LaunchSlurm, ImagesAndMountsAreFilesOfTheWorkingFolder) {
   folder_.write("image.sqsh", "");
   fs::create_directory(path("data"));
-  EXPECT_THAT(script({"--container", "image.sqsh", "--mount", "data:/data", "--", "prog"}),
+  EXPECT_THAT(script({"--container", "image.sqsh", "--mount", "data:/data", "--mount", ".:/work", "--", "prog"}),
               AllOf(HasSubstr("--container-image=" + path("image.sqsh") + "\n"),
-                    HasSubstr("--container-mounts=" + path("data") + ":/data\n")));
+                    HasSubstr("--container-mounts=" + path("data") + ":/data," + folder_.path() + ":/work'\n"),
+                    HasSubstr("--container-workdir=/work\n"), HasSubstr("#SBATCH --chdir=" + folder_.path() + "\n")));
+}
+
+// Slurm gets paths of the host, the ranks those of the container.
+TEST_F(LaunchSlurm, PathsInAContainerAreCheckedOnTheHost) {
+  fs::create_directories(path("work/3rdparty/Megatron-LM"));
+  fs::create_directory(path("work/nemo_experiments"));
+  const std::vector<std::string> options = {"--dry-run",      "--container", "image",    "--mount",
+                                            "work:/opt/work", "--workdir",   "/opt/work"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), options.begin(), options.end());
+    return launch(more);
+  };
+  const Finished trained = run({"--", "torchrun pretrain_gpt.py"});
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr("#SBATCH --chdir=" + path("work") + "\n"),
+                                 HasSubstr("#SBATCH --output=" + path("work/logs/pretrain_gpt-train_") + "%j.log\n"),
+                                 HasSubstr("\nexport PYTHONPATH=/opt/work/3rdparty/Megatron-LM\""),
+                                 HasSubstr("--container-workdir=/opt/work\n")));
+  EXPECT_THAT(trained.err, AllOf(HasSubstr("a folder nemo_experiments"), HasSubstr("where: " + path("work") + "\n")));
+  EXPECT_THAT(run({"--", "rm -rf nemo_experiments; torchrun x.py"}).err, Not(HasSubstr("nemo_experiments")));
+  EXPECT_THAT(run({"--cache-dir", "/data/cache", "--", "prog"}).err,
+              AllOf(HasSubstr("no --mount covers '/data/cache'"), HasSubstr("give --mount SRC:/data")));
+  fs::copy(kRecipe, path("work/tiny.yaml"));
+  const Finished recipe = run({"/opt/work/tiny.yaml", "--save", "ckpt"});
+  EXPECT_THAT(recipe.err, AllOf(HasSubstr("no --mount covers '" + testing::built_program("braid") + "'"),
+                                Not(HasSubstr("--save")), Not(HasSubstr("the recipe\n"))));
+  const std::string built = fs::path(testing::built_program("braid")).parent_path();
+  const Finished mounted = run({"/opt/work/tiny.yaml", "--save", "ckpt", "--mount", built + ":/opt/braid"});
+  EXPECT_THAT(mounted.out, HasSubstr("\nexec /opt/braid/braid train /opt/work/tiny.yaml --save=ckpt "
+                                     "--metrics-file=/opt/work/logs/tiny-train_\"$SLURM_JOB_ID\".jsonl\n"))
+      << mounted.err;
+}
+
+TEST_F(LaunchSlurm, AFolderOfTheImageIsNoPlaceForLogs) {
+  const Finished run = launch({"--container", "image", "--workdir", "/opt/image", "--", "prog"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("give --mount FOLDER:/opt/image"));
+  const std::string text = testing::read_file(path("prog-train.sbatch"));
+  EXPECT_THAT(text, AllOf(HasSubstr("#SBATCH --chdir=" + folder_.path() + "\n"),
+                          HasSubstr("#SBATCH --output=" + path("logs/prog-train_")),
+                          HasSubstr("--container-workdir=/opt/image\n")));
+  EXPECT_TRUE(fs::is_directory(path("logs")));
+  EXPECT_THAT(refusal({"--container", "image", "--workdir", "/opt/image", "--log-dir", "/opt/image/logs", "--force",
+                       "--", "prog"}),
+              HasSubstr("'/opt/image/logs' is only in the container"));
+  EXPECT_THAT(refusal({"--container", "image", "--", "prog"}),
+              HasSubstr(fmt::format("give --mount {0}:{0}\n", folder_.path())));
+}
+
+TEST_F(LaunchSlurm, ATaskNeedsItsShareOfAGpu) {
+  fs::create_directory(path("model"));
+  folder_.write("model/config.json",
+                R"({"num_experts": 256, "hidden_size": 3072, "moe_intermediate_size": 1536, "num_hidden_layers": 62})");
+  const auto warning = [&](const char* task, const char* program, const char* ep) {
+    std::vector<std::string> words = {"--dry-run",        "--nodes", "8", "--",   "torchrun", program,
+                                      "--hf-model=model", "--tp",    "2", "--ep", ep};
+    if (*task) words.insert(words.begin(), {"--task", task});
+    return launch(words).err;
+  };
+  EXPECT_THAT(warning("", "convert_checkpoints.py", "4"), HasSubstr("for a conversion, a GPU with 80 GB"));
+  EXPECT_THAT(warning("", "convert_checkpoints.py", "8"), Not(HasSubstr("experts")));
+  EXPECT_THAT(warning("", "generate_text.py", "4"), HasSubstr("about 40 GB"));
+  EXPECT_THAT(warning("train", "generate_text.py", "8"), HasSubstr("about 30 GB"));
+  EXPECT_THAT(script({"--", "convert_checkpoints.py"}), HasSubstr("--job-name=convert_checkpoints-convert\n"));
+}
+
+TEST_F(LaunchSlurm, DirectivesOfSrunAreRefused) {
+  const std::string file = folder_.write("run.sh", "#SBATCH --no-container-mount-home\ntorchrun x.py\n");
+  EXPECT_THAT(refusal({"--command-file", file}), HasSubstr("--no-container-mount-home is an option of srun"));
 }
 
 TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
@@ -286,8 +356,9 @@ TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
 
 // A user who has these set wants them in the job; their values must not be in the file.
 TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
-  const Finished run = testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch",
-                                             "slurm", "--container", "/images/x.sqsh", "--dry-run", "--", "prog"});
+  const Finished run =
+      testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch", "slurm",
+                            "--container", "/images/x.sqsh", "--mount", "/:/host", "--dry-run", "--", "prog"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
 }
 

@@ -4,12 +4,14 @@
 #include "base/error.h"
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/script.h"
+#include "support/programs.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::Finished;
 using ::testing::HasSubstr;
 
 std::string for_ranks(const std::string& text) { return rank_command(text, "ENVIRONMENT").text; }
@@ -64,8 +66,41 @@ TEST(RankCommand, ReportsWhatItFound) {
   EXPECT_EQ(rank_command("torchrun --nproc_per_node=$N x.py", "").ranks_per_node, std::nullopt);
   EXPECT_EQ(rank_command("python -m a.b.train x", "").program, "train");
   EXPECT_EQ(rank_command("cd x && ./run.sh", "").program, "run.sh");
-  EXPECT_EQ(rank_command("uv run --extra a --frozen x.py", "").uv_sync, "uv sync --extra a --frozen");
-  EXPECT_EQ(rank_command("uv run --no-sync x.py", "").uv_sync, "");
+}
+
+TEST(Phases, WhatMustHappenOnceIsNotForEveryRank) {
+  const std::vector<std::array<const char*, 3>> cases = {
+      {"torchrun x.py", "", "torchrun x.py"},
+      {"rm -rf a; torchrun x.py", "once rm -rf a;", "true; torchrun x.py"},
+      {"wandb login >/dev/null\ntorchrun x.py", "once wandb login >/dev/null\n", "true >/dev/null\ntorchrun x.py"},
+      {"cd a && uv sync && torchrun x.py", "cd a && once uv sync", "cd a && true && torchrun x.py"},
+      {"if [ -d a ]; then rm -rf a; fi; ./x", "if [ -d a ]; then once rm -rf a; fi;",
+       "if [ -d a ]; then true; fi; ./x"},
+      {"for d in a b; do\n  rm -r $d\ndone\npython x.py", "for d in a b; do\n  once rm -r $d\ndone\n",
+       "for d in a b; do\n  true\ndone\npython x.py"},
+      {"wandb login <<E\nkey\nE\n./x", "once wandb login <<E\nkey\nE\n", "true <<E\nkey\nE\n./x"},
+      {"case $A in a) rm -rf a;; esac\n(uv sync; ls)\n./x", "case $A in a) once rm -rf a;; esac\n(once uv sync; ls)\n",
+       "case $A in a) true;; esac\n(true; ls)\n./x"},
+      {"uv run x.py", "once uv sync --inexact", "uv run --no-sync x.py"},
+      {"uv run --extra a --frozen x.py", "once uv sync --inexact --extra a --frozen",
+       "uv run --no-sync --extra a --frozen x.py"},
+      {"cd a; { A=1 uv run x.py; } | tee l", "cd a; \nA=1 once uv sync --inexact",
+       "cd a; { A=1 uv run --no-sync x.py; } | tee l"},
+      {"uv run a.py && uv run --group g torchrun x.py",
+       "uv run a.py && \nonce uv sync --inexact\nonce uv sync --inexact --group g",
+       "uv run --no-sync a.py && uv run --no-sync --group g torchrun x.py"},
+      {"uv run --no-sync x.py", "", "uv run --no-sync x.py"},
+      {"uv run --script x.py", "", "uv run --script x.py"},
+      {"uv sync", "", "uv sync"},
+      {"rm -f a; rm -rf /tmp/a /dev/shm/b b$RANK; torchrun x.py", "",
+       "rm -f a; rm -rf /tmp/a /dev/shm/b b$RANK; torchrun x.py"},
+  };
+  for (const auto& [text, once, each] : cases) {
+    EXPECT_EQ(phases_of(text).once, once) << text;
+    EXPECT_EQ(phases_of(text).each, each) << text;
+  }
+  EXPECT_EQ(without_once("export A=1; uv sync; if b; then wandb login; fi"), "export A=1; true; if b; then true; fi");
+  EXPECT_EQ(without_once("uv sync\nrm -rf a"), "");
 }
 
 TEST(RankCommand, TheNameOfAProgramIsKnownWhateverItsLauncher) {
@@ -82,6 +117,58 @@ std::string error_of(Function function) {
     return e.what();
   }
   return "no error";
+}
+
+// Shell text of nested constructs, at random.
+std::string statement(std::mt19937& random, int depth) {
+  static const std::vector<std::string> simple = {"rm -r a", "uv sync >l", "uv run y.py 2>&1", "wandb login <<< k",
+                                                  "ls",      "A=1",        "B=2 uv run z"};
+  const auto inner = [&] { return statement(random, depth - 1); };
+  if (depth == 0) return simple[random() % simple.size()];
+  switch (random() % 11) {
+    case 0: return "if ls; then " + inner() + "\nelse " + inner() + "; fi";
+    case 1: return "for i in a b; do " + inner() + "; done";
+    case 2: return "while false\ndo\n" + inner() + "\ndone >l";
+    case 3: return "case $A in a) " + inner() + ";; *) " + inner() + "\nesac";
+    case 4: return "{ " + inner() + "; }";
+    case 5: return "(" + inner() + ")";
+    case 6: return inner() + " && " + inner();
+    case 7: return inner() + " |\n " + inner();
+    case 8: return inner() + "; " + inner();
+    case 9: return "f() {\n" + inner() + "\n}";
+    default: return inner() + " # c (\n" + inner();
+  }
+}
+
+// What bash can read stays readable.
+TEST(Phases, BashCanReadBothParts) {
+  const testing::TemporaryFolder folder;
+  std::mt19937 random(5);
+  std::string all;
+  int divided = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const std::string text =
+        statement(random, 3) + "\n" + statement(random, 2) + "\n" + statement(random, 1) + "\n./main";
+    Phases phases;
+    try {
+      phases = phases_of(text);
+    } catch (const ConfigError&) {
+      continue;
+    }
+    divided += !phases.once.empty();
+    all += fmt::format("once_{0}() {{\n:\n{1}\n}}\neach_{0}() {{\n{2}\n}}\n", trial, phases.once, phases.each);
+    EXPECT_EQ(phases_of(phases.each).once, "") << text;
+  }
+  EXPECT_GT(divided, 500);
+  const Finished checked = testing::run_program({"bash", "-n", folder.write("all.sh", all)});
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+}
+
+TEST(Phases, RefusesWhatCannotBeMoved) {
+  EXPECT_THAT(error_of([] { phases_of("torchrun x.py; rm -rf nemo_experiments"); }),
+              AllOf(HasSubstr("every rank would run 'rm -rf nemo_experiments'"), HasSubstr("when the job has ended")));
+  EXPECT_THAT(error_of([] { phases_of("for i in 1 2; do rm -rf a; torchrun x.py; done"); }), HasSubstr("--warm-up"));
+  EXPECT_THAT(error_of([] { phases_of("{ uv sync; ./x; } | tee log"); }), HasSubstr("--warm-up"));
 }
 
 TEST(RankCommand, RefusesWhatItCannotDetermine) {

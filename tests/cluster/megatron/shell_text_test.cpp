@@ -139,13 +139,16 @@ TEST(ShellLexer, AnyTextEnds) {
     std::string text;
     for (auto count = random() % 20; count > 0; --count) text += pieces[random() % pieces.size()];
     try {
-      for (const ShellCommand& command : simple_commands(text))
+      for (const ShellCommand& command : simple_commands(text)) {
+        ASSERT_LE(command.begin, command.end) << text;
+        ASSERT_LE(command.end, text.size()) << text;
         for (std::size_t i = 0; i < command.words.size(); ++i) {
           const ShellWord& word = command.words[i];
           ASSERT_LT(word.begin, word.end) << text;
           ASSERT_LE(word.end, text.size()) << text;
           ASSERT_LE(i > 0 ? command.words[i - 1].end : 0, word.begin) << text;
         }
+      }
       ++lexed;
     } catch (const ConfigError&) {
     }

@@ -52,6 +52,14 @@ TEST(SlurmOptions, InvalidOptionsAreRefused) {
     EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.srun = {further}; }), HasSubstr("EADDRINUSE"));
   }
   EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-N4"}; }), HasSubstr("use --nodes"));
+  EXPECT_THAT(problems_of([](Options& o) { o.sbatch = {"--no-container-mount-home"}; }),
+              AllOf(HasSubstr("an option of srun"), HasSubstr("the script gives it to srun")));
+  EXPECT_THAT(problems_of([](Options& o) { o.sbatch = {"--container-name=x"}; }),
+              HasSubstr("give --srun '--container-name=x'"));
+  EXPECT_THAT(problems_of([](Options& o) { o.srun = {"--container-mounts=/a:/b"}; }), HasSubstr("use --mount"));
+  EXPECT_THAT(problems_of([](Options& o) { o.container = "nvcr.io/x/y"; }), HasSubstr("nvcr.io#x/y"));
+  EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/a:b"}; }), HasSubstr("write /a:/b"));
+  EXPECT_THAT(problems_of([](Options& o) { o.task = "sleep"; }), HasSubstr("unknown task 'sleep'"));
   for (const char* taken :
        {"--output=x", "-ox", "--error x", "--job-name=x", "-J x", "--time=1", "-t1", "--signal=USR1"})
     EXPECT_THAT(problems_of([&](Options& o) { o.sbatch = {taken}; }),
@@ -96,8 +104,69 @@ TEST(SlurmOptions, PathsAreThoseOfTheWorkingFolder) {
   EXPECT_EQ(absolute.stage, "");
   EXPECT_EQ(absolute.container, "/home/me/work/images/x.sqsh");
   EXPECT_THAT(absolute.mounts, ::testing::ElementsAre("/home/me/work/data:/data:ro", "/home/me/b:/b", "/c:/c"));
-  options.container = "nvcr.io/nvidia/pytorch:25.01";
+  options.container = "nvcr.io#nvidia/pytorch:25.01";
   EXPECT_EQ(with_absolute_paths(options, "/home/me").container, options.container);
+}
+
+// Both halves of a mount name the same folder, and it does not matter which one is given.
+TEST(SlurmOptions, PathsOfAContainerAreTranslated) {
+  const auto made = [](const std::string& workdir, const std::string& log_dir, std::vector<std::string> mounts) {
+    SlurmOptions options;
+    options.container = "image";
+    options.workdir = workdir;
+    options.log_dir = log_dir;
+    options.cache_dir = "cache";
+    options.mounts = std::move(mounts);
+    return with_absolute_paths(options, "/home/me/code");
+  };
+  for (const SlurmOptions& options :
+       {made("/opt/work/sub", "logs", {"/home/me/code:/opt/work"}), made("sub", "logs", {"/home/me/code:/opt/work"}),
+        made("sub", "/opt/work/sub/logs", {"..:/opt/work:ro"}), made("/opt/work/sub/", "logs", {".:/opt/work/"})}) {
+    EXPECT_EQ(options.workdir, "/opt/work/sub");
+    EXPECT_EQ(options.host_workdir, "/home/me/code/sub");
+    EXPECT_EQ(options.log_dir, "/home/me/code/sub/logs");
+    EXPECT_EQ(options.cache_dir, "/opt/work/sub/cache");
+    EXPECT_EQ(path_on_host(options, "/opt/work/a"), "/home/me/code/a");
+    EXPECT_EQ(path_on_host(options, "/opt/worker"), std::nullopt);
+    EXPECT_EQ(path_inside(options, "/home/me/code"), "/opt/work");
+    EXPECT_EQ(path_inside(options, "/home/me"), std::nullopt);
+  }
+  const SlurmOptions of_image = made("/opt/image", "logs", {});
+  EXPECT_EQ(of_image.workdir, "/opt/image");
+  EXPECT_EQ(of_image.host_workdir, "");
+  EXPECT_EQ(of_image.log_dir, "/home/me/code/logs");
+}
+
+// Mounts are made in their order, so a later one can hide an earlier one.
+TEST(SlurmOptions, TheLastMountOfAFolderCounts) {
+  SlurmOptions options;
+  options.container = "image";
+  options.mounts = {"/a:/x", "/b:/x/y", "/c:/z/w", "/d:/z"};
+  EXPECT_EQ(path_on_host(options, "/x/y/1"), "/b/1");
+  EXPECT_EQ(path_on_host(options, "/z/w/1"), "/d/w/1");
+  EXPECT_EQ(path_inside(options, "/c/1"), std::nullopt);
+  EXPECT_EQ(path_inside(options, "/a/y"), std::nullopt);
+}
+
+TEST(SlurmOptions, ARegistryIsFollowedByAHash) {
+  const auto fix = [](const std::string& image) {
+    const auto problem = image_problem(image);
+    return problem ? problem->fix : "";
+  };
+  for (const char* right : {"ubuntu", "ubuntu:24.04", "nvidia/pytorch:24.01", "nvcr.io#nvidia/pytorch:24.01",
+                            "me@nvcr.io#a/b", "docker://nvcr.io#a/b", "localhost:5000#x", "dockerd://nvcr.io/a",
+                            "/images/nvcr.io/x", "./x", "nvcr.io/x.sqsh", "ubuntu@sha256:ab"})
+    EXPECT_EQ(fix(right), "") << right;
+  for (const auto& [wrong, right] : {std::pair("nvcr.io/nvidia/pytorch:24.01", "'nvcr.io#nvidia/pytorch:24.01'"),
+                                     {"docker://nvcr.io/nvidia/x", "'nvcr.io#nvidia/x'"},
+                                     {"$oauthtoken@nvcr.io/a/b", "'$oauthtoken@nvcr.io#a/b'"},
+                                     {"localhost:5000/x", "'localhost:5000#x'"},
+                                     {"nvcr.io/nvidia#pytorch", "'nvcr.io#nvidia/pytorch'"},
+                                     {"docker.io/library/ubuntu", "'library/ubuntu'"},
+                                     {"https://nvcr.io/a/b", "'nvcr.io#a/b'"}})
+    EXPECT_EQ(fix(wrong), std::string("give --container ") + right);
+  for (const char* none : {"#x", "nvcr.io#", "a#b#c", "podman://x", "a/b#c"})
+    EXPECT_THAT(fix(none), HasSubstr("[REGISTRY#]IMAGE")) << none;
 }
 
 // Otherwise every rank would start a torchrun.

@@ -87,16 +87,90 @@ TEST(Preflight, OnlyExpertParallelismShrinksExperts) {
   const ParallelFlags minimax = {
       .ep = 4, .experts = 256, .hidden = 3072, .expert_ffn = 1536, .layers = 68, .gated = true};
   Preflight preflight;
-  check_experts(minimax, 80, {.nodes = 8}, preflight);
+  const auto check = [&](const ParallelFlags& flags, const char* task, int nodes) {
+    check_experts(flags, {.task = *find_task(task)}, {.nodes = nodes}, preflight);
+  };
+  check(minimax, "train", 8);
   ASSERT_THAT(preflight.warnings, SizeIs(1));
   EXPECT_THAT(preflight.warnings[0].what, AllOf(HasSubstr("64 experts per GPU"), HasSubstr("about 30 GB")));
   EXPECT_THAT(preflight.warnings[0].fix, HasSubstr("TP does not shrink experts; EP 32 would give 8 experts/GPU"));
   ParallelFlags with_ep_32 = minimax;
   with_ep_32.ep = 32;
-  check_experts(with_ep_32, 80, {.nodes = 8}, preflight);
+  check(with_ep_32, "train", 8);
   EXPECT_THAT(preflight.warnings, SizeIs(1));
-  check_experts(minimax, 80, {.nodes = 1}, preflight);
+  check(minimax, "train", 1);
   EXPECT_THAT(preflight.warnings.back().fix, HasSubstr("more nodes"));
+}
+
+// MiniMax-M2, with the layouts that are known to be the smallest for each task.
+TEST(Preflight, EveryTaskHasItsShareOfAGpu) {
+  ParallelFlags minimax = {.experts = 256, .hidden = 3072, .expert_ffn = 1536, .layers = 62, .gated = true};
+  for (const auto& [task, tp, least] : {std::tuple("convert", 2, 8), {"inference", 1, 16}, {"train", 2, 32}})
+    for (const int ep : {4, 8, 16, 32}) {
+      minimax.tp = tp;
+      minimax.ep = ep;
+      Preflight preflight;
+      check_experts(minimax, {.task = *find_task(task)}, {.nodes = 8}, preflight);
+      EXPECT_EQ(preflight.warnings.empty(), ep >= least) << task << ep;
+    }
+}
+
+TEST(Preflight, Rank0OfAnExportAlsoHoldsWhatItGathers) {
+  const ParallelFlags deepseek = {
+      .tp = 8, .ep = 32, .experts = 256, .hidden = 7168, .expert_ffn = 2048, .layers = 58, .gated = true};
+  const auto warnings = [&](bool exports, double gpu_gb) {
+    Preflight preflight;
+    check_experts(deepseek, {.task = *find_task("convert"), .gpu_gb = gpu_gb, .exports = exports}, {.nodes = 8},
+                  preflight);
+    return preflight.warnings;
+  };
+  EXPECT_THAT(warnings(true, 80), IsEmpty());
+  EXPECT_THAT(warnings(false, 60), IsEmpty());
+  ASSERT_THAT(warnings(true, 60), SizeIs(1));
+  EXPECT_THAT(warnings(true, 60)[0].what,
+              HasSubstr("rank 0 of an export also gathers the experts of a layer, 22.5 GB"));
+  EXPECT_THAT(warnings(true, 60)[0].fix, HasSubstr("EP 64 would give 4 experts/GPU"));
+}
+
+TEST(Preflight, AProgramsNameSaysWhatItDoes) {
+  for (const auto& [program, task] : {std::pair("pretrain_gpt", "train"),
+                                      {"convert_checkpoints", "convert"},
+                                      {"hf_megatron_roundtrip_multi_gpu", "convert"},
+                                      {"hf_to_megatron_generate_text", "inference"},
+                                      {"important", "train"},
+                                      {"", "train"}})
+    EXPECT_EQ(task_of(program).name, task) << program;
+}
+
+TEST(Preflight, SizesComeFromTheModelThatIsConverted) {
+  ParallelFlags flags = {.experts = 8};
+  take_model_sizes(R"({"text_config": {"num_local_experts": 256, "hidden_size": 3072, "intermediate_size": 1536,
+                       "num_hidden_layers": 62, "hidden_act": "silu"}})",
+                   flags);
+  EXPECT_EQ(flags.experts, 8);
+  EXPECT_EQ(flags.hidden, 3072);
+  EXPECT_EQ(flags.expert_ffn, 1536);
+  EXPECT_EQ(flags.layers, 62);
+  EXPECT_TRUE(flags.gated);
+  ParallelFlags hybrid;
+  take_model_sizes(R"({"hybrid_override_pattern": "ME*E-", "num_hidden_layers": 5, "n_routed_experts": 128,
+                       "hidden_size": -1, "mlp_hidden_act": "relu2"})",
+                   hybrid);
+  EXPECT_EQ(hybrid.layers, 2);
+  EXPECT_EQ(hybrid.experts, 128);
+  EXPECT_EQ(hybrid.hidden, std::nullopt);
+  EXPECT_FALSE(hybrid.gated);
+  for (const char* damaged : {"", "[]", "{\"text_config\": 3}", "{\"hidden_size\": 1e99}", "{\"num_experts\": []}"}) {
+    ParallelFlags none;
+    take_model_sizes(damaged, none);
+    EXPECT_EQ(none.experts, std::nullopt) << damaged;
+  }
+}
+
+TEST(Preflight, TheBannerNamesTheSizes) {
+  const ParallelFlags flags = {.tp = 2, .pp = 2, .ep = 4, .micro_batch = 1, .global_batch = 128};
+  EXPECT_EQ(sizes_text(flags, {.nodes = 2}), "16 GPUs on 2 nodes: TP 2, PP 2, CP 1, EP 4, DP 4, MBS 1, GBS 128");
+  EXPECT_EQ(sizes_text({.grid_ranks = 72}, {.nodes = 9}), "72 GPUs on 9 nodes: two grids with 72 ranks");
 }
 
 TEST(Preflight, FilesMustExistAndBeShared) {
