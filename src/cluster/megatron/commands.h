@@ -96,9 +96,8 @@ RankCommand node_command(std::string_view text, std::string_view options);
 
 // A text in two parts: what must happen once, before any rank starts, and what each rank runs. The first is the text up
 // to the last such command (rm -r, wandb login, uv sync), then the `uv sync` that its `uv run` implies; the word
-// `once`, a function of the caller, precedes each of them. In the second, they are replaced by `true`, and `uv run` by
-// `uv run
-// --no-sync`. ConfigError if a command cannot be moved.
+// `once`, a function of the caller, precedes each of them. In the second, `true` replaces them, and `uv run` becomes
+// `uv run --no-sync`. ConfigError if a command cannot be moved.
 struct Phases {
   std::string once{};  // empty: nothing
   std::string each{};
