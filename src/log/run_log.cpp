@@ -51,6 +51,7 @@ void describe(Fields& f, LogConfig& c) {
   f.field("tensorboard_dir", c.tensorboard_dir, "folder for TensorBoard event files; empty: none");
   f.field("metrics_file", c.metrics_file, "file that gets one JSON line per iteration; empty: none");
   f.field("trace_dir", c.trace_dir, "folder for a timeline of each rank (Perfetto, Chrome); empty: none");
+  f.field("sample_trace_dir", c.sample_trace_dir, "folder for hashes of the samples of every microbatch; empty: none");
   f.field("num_zeros", c.log_num_zeros, "count the zeros of the gradient");
   f.field("progress", c.progress, "draw a progress bar on a terminal");
   f.section("profile", c.profile);

@@ -114,7 +114,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
 Training::~Training() = default;
 
 void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
-  feed_.emplace(model_, plan_.options.microbatches, samples_per_microbatch(), data);
+  feed_.emplace(model_, plan_.options.microbatches, samples_per_microbatch(), data, config_.sample_trace_dir);
   lanes_ = data.lanes();
   next_sample_ = first_sample;
 }

@@ -18,6 +18,7 @@ struct TrainingConfig {
   LossScaleConfig loss_scale{};
   int micro_batch = 1, global_batch = 1;  // samples per language replica and microbatch, and per step
   int prefetch = 0;
+  std::string sample_trace_dir{};              // of training steps; empty: none
   bool correct_partial_participation = false;  // scale encoder gradients by replicas / replicas with input
   bool count_zeros = false;
   bool deterministic = true;  // applies to libtorch's operators, too, in the whole process
