@@ -197,7 +197,7 @@ struct CompareCommand {
   std::vector<std::string> runs, only;
   Tolerance tolerance{};
   std::string html;
-  bool json = false, samples = false;
+  bool json = false, samples = false, activations = false;
 };
 
 template <class Comparison>
@@ -211,8 +211,15 @@ void print(const Comparison& comparison, bool as_json) {
 int compare(const CompareCommand& command) {
   check_outputs({{"--html", command.html, {".html", ".htm"}}}, {});
   if (command.runs.size() != 2) throw misuse("one run is compared with another", "give two runs");
+  if ((command.samples || command.activations) && !command.html.empty())
+    throw misuse("--html shows runs, not samples or activations", "leave --html out");
+  if (command.activations) {
+    if (!command.only.empty()) throw misuse("--activations compares all that both have", "leave --only out");
+    const ActivationComparison activations = compare_activations(command.runs[0], command.runs[1], command.tolerance);
+    print(activations, command.json);
+    return activations.is_equal ? 0 : 1;
+  }
   if (command.samples) {
-    if (!command.html.empty()) throw misuse("--samples compares hashes, which no page shows", "leave --html out");
     const TraceComparison traces = compare_traces(command.runs[0], command.runs[1], command.only);
     print(traces, command.json);
     return traces.is_equal() ? 0 : 1;
@@ -298,6 +305,7 @@ Command report_command() {
 }
 
 Command compare_command() {
+  constexpr RealRange kTolerance = {0, std::numeric_limits<double>::max()};
   const auto o = std::make_shared<CompareCommand>();
   return {
       .name = "compare",
@@ -306,15 +314,18 @@ Command compare_command() {
           {{"runs", &o->runs, "two runs: folders with metrics, event files or logs in them, or one of these files",
             Rules{.usage = "RUN_A RUN_B", .most = 2, .required = true}},
            {"--rtol", &o->tolerance.relative, "allowed difference, as a share of the larger value",
-            Rules{.check = NumberSign::NonNegative, .shows_default = true}},
+            Rules{.check = kTolerance, .shows_default = true}},
            {"--atol", &o->tolerance.absolute, "allowed difference, on top of that",
-            Rules{.check = NumberSign::NonNegative, .shows_default = true}},
+            Rules{.check = kTolerance, .shows_default = true}},
            {"--only", &o->only,
             "compare only these figures, e.g. lm_loss,grad_norm; with --samples: fields, e.g. input_ids,labels",
             Rules{.value_name = "FIGURES", .delimiter = ','}},
            {"--html", &o->html, "write a page with curves and differences to this file", Rules{.value_name = "FILE"}},
            {"--samples", &o->samples,
             "compare sample traces (log.sample_trace_dir) instead: of a run, and of a part of it or the same run"},
+           {"--activations", &o->activations,
+            "compare embeddings (log.activation_dir) instead: two folders or safetensors files",
+            Rules{.excludes = "--samples"}},
            {"--json", &o->json, "print JSON, for programs"}},
       .footer =
           "Values that a file rounds, such as those of a log, are equal if they can be the same number. Losses are "

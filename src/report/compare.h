@@ -76,4 +76,29 @@ TraceComparison compare_traces(const std::string& a, const std::string& b, const
 nlohmann::ordered_json comparison_json(const TraceComparison& comparison);
 std::string comparison_text(const TraceComparison& comparison);
 
+// --- named activations, as safetensors (mimo/activation_dump.h)
+
+struct ComparedActivation {
+  std::string name{};
+  std::int64_t iteration = 0, rows = 0, width = 0;
+  double cosine = 0, absmax_a = 0, absmax_b = 0;    // in double: fp32 sums give cosines above 1
+  double max_absolute = 0, relative = 0;            // the largest difference; the norm of the differences, against A's
+  std::int64_t not_finite_a = 0, not_finite_b = 0;  // elements, left out of the figures
+  bool is_equal = true;
+};
+
+struct ActivationComparison {
+  std::vector<ComparedActivation> activations{};
+  std::vector<std::string> only_in_a{}, only_in_b{};
+  bool is_equal = true;
+};
+
+// Each is a folder of log.activation_dir, or one file of whole tensors, which counts as iteration 1. Elements differ if
+// they do by more than the tolerance of the largest one. ConfigError if a file is damaged, rows are missing or shapes
+// differ, or there is nothing to compare.
+ActivationComparison compare_activations(const std::string& a, const std::string& b, const Tolerance& tolerance);
+
+nlohmann::ordered_json comparison_json(const ActivationComparison& comparison);
+std::string comparison_text(const ActivationComparison& comparison);
+
 }  // namespace braid

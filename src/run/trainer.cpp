@@ -456,6 +456,8 @@ TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> fr
           .global_batch = recipe.train.global_batch,
           .prefetch = recipe.train.prefetch,
           .sample_trace_dir = recipe.log.sample_trace_dir,
+          .activation_dir = recipe.log.activation_dir,
+          .activation_steps = recipe.log.activation_steps,
           .correct_partial_participation = recipe.train.correct_partial_participation,
           .count_zeros = recipe.log.log_num_zeros,
           .deterministic = recipe.train.deterministic};

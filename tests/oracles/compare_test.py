@@ -1,12 +1,14 @@
-"""`braid compare` on files that others write: event files of PyTorch's and TensorBoard's own writers, and sample traces
-whose hashes Python computes from the tensors."""
+"""`braid compare` on files that others write: event files of PyTorch's and TensorBoard's own writers, sample traces whose
+hashes Python computes from the tensors, and activations whose figures of agreement NumPy computes."""
 import hashlib
 import json
 import math
 import os
 
 import numpy
+import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -157,3 +159,54 @@ def test_the_hashes_of_a_sample_trace_are_pythons(tmp_path):
         dict(llm_lanes=[3], role="llm", signatures=text, step=5)]
     assert read("train_dataloader_encoder_dprank001_lanes003-005.rank00001.jsonl") == [
         dict(llm_lanes=[3, 4, 5], role="encoder", signatures=pictures, step=5)]
+
+
+# Modules on ranks of their own; the last two have other microbatches, too.
+LAYOUTS = {
+    "one": ["--encoder-dp", 1, "--llm-tp", 1, "--llm-dp", 1, "--llm-ep", 1, "--micro-batch-size", 8],
+    "split": ["--encoder-dp", 2, "--llm-tp", 2, "--llm-dp", 2, "--llm-ep", 1, "--sequence-parallel", "--micro-batch-size", 2],
+    "context": ["--encoder-dp", 1, "--llm-tp", 1, "--llm-cp", 2, "--llm-dp", 1, "--llm-ep", 1, "--micro-batch-size", 4],
+    "stages": ["--encoder-dp", 1, "--llm-tp", 1, "--llm-dp", 1, "--llm-ep", 1, "--llm-pp", 2, "--micro-batch-size", 2],
+}
+
+
+@pytest.fixture(scope="module")
+def activations(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("activations")
+    recipe = os.path.join(os.path.dirname(__file__), "..", "..", "recipes", "tiny-vlm.yaml")
+    for name, layout in LAYOUTS.items():
+        run = run_program([BRAID, "train", recipe, "--train-iters", 2, "--global-batch-size", 8, "--seq-length", 32,
+                           "--model.language.pattern", "M-", "--model.images.encoder.layers", 1, "--model.dtype", "float64",
+                           *layout, "--log.activation_dir", folder / name, "--log.activation_steps", 2])
+        assert run.returncode == 0, run.stdout + run.stderr
+    return folder
+
+
+def whole(folder, name, iteration):
+    parts = {}
+    for file in folder.glob(f"iter_{iteration:07d}.rank*.safetensors"):
+        parts |= {int(key.split("@")[1]): rows for key, rows in load_file(file).items() if key.startswith(name + "@")}
+    return numpy.concatenate([parts[row] for row in sorted(parts)])
+
+
+@pytest.mark.parametrize("layout", list(LAYOUTS)[1:])
+def test_every_layout_writes_the_same_activations(activations, layout):
+    found = compare("--activations", activations / "one", activations / layout, "--rtol", 1e-9)
+    assert found["equal"], found
+    assert [(each["name"], each["iteration"], each["rows"]) for each in found["activations"]
+            if each["name"] == "combined_embeddings"] == [("combined_embeddings", i, 8 * 32) for i in (1, 2)]
+    assert sum(each["name"] == "vision_proj" for each in found["activations"]) == 2
+
+
+def test_figures_of_activations_are_those_of_numpy(activations, tmp_path):
+    random = numpy.random.default_rng(7)
+    a = {name: whole(activations / "split", name, 1) for name in ("vision_proj", "combined_embeddings")}
+    b = {name: (rows * (1 + 1e-3 * random.standard_normal(rows.shape))).astype(dtype)
+         for (name, rows), dtype in zip(a.items(), (numpy.float32, numpy.float16))}
+    save_file(b, tmp_path / "b.safetensors")
+    for found in compare("--activations", activations / "one", tmp_path / "b.safetensors")["activations"]:
+        x, y = a[found["name"]].ravel(), b[found["name"]].astype(float).ravel()
+        expected = dict(cosine=x @ y / numpy.linalg.norm(x) / numpy.linalg.norm(y), absmax_a=abs(x).max(),
+                        absmax_b=abs(y).max(), max_absolute=abs(x - y).max(),
+                        relative=numpy.linalg.norm(x - y) / numpy.linalg.norm(x))
+        assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9)

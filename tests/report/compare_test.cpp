@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "formats/safetensors.h"
 #include "support/errors.h"
 #include "support/programs.h"
 
@@ -295,6 +296,71 @@ TEST(CompareTraces, WhatCannotBeComparedIsRefused) {
               HasSubstr("has no sample trace"));
   EXPECT_THAT(testing::error_of<ConfigError>([&] { compare_traces(whole.path(), "/nowhere"); }),
               HasSubstr("is not a folder"));
+}
+
+// --- activations
+
+void write_tensors(const std::string& path, const std::map<std::string, std::vector<std::vector<float>>>& tensors) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, rows] : tensors)
+    infos.push_back({name, StoredDtype::F32, {std::ssize(rows), std::ssize(rows.at(0))}});
+  SafetensorsWriter writer = SafetensorsWriter::to_file(path, infos);
+  for (const auto& [name, rows] : tensors) {
+    std::vector<float> flat;
+    for (const std::vector<float>& row : rows) flat.insert(flat.end(), row.begin(), row.end());
+    writer.write(name, std::as_bytes(std::span(flat)));
+  }
+  writer.finish();
+}
+
+// Four rows, in parts of two and two, of three and one, and as a whole.
+TEST(CompareActivations, PartsOfAnyRankAreJoined) {
+  const TemporaryFolder a, b;
+  write_tensors(a.path() + "/iter_0000001.rank00000.safetensors", {{"x@0", {{1, 2}, {3, 4}}}});
+  write_tensors(a.path() + "/iter_0000001.rank00001.safetensors", {{"x@2", {{5, 6}, {7, -9}}}, {"y@0", {{1}}}});
+  write_tensors(b.path() + "/iter_0000001.rank00002.safetensors", {{"x@3", {{7, -8}}}});
+  write_tensors(b.path() + "/iter_0000001.rank00003.safetensors", {{"x@0", {{1, 2}, {3, 4}, {5, 6}}}});
+  const ActivationComparison found = compare_activations(a.path(), b.path(), {});
+  ASSERT_THAT(found.activations, SizeIs(1));
+  const ComparedActivation& x = found.activations[0];
+  EXPECT_EQ(x.rows, 4);
+  EXPECT_EQ(x.absmax_a, 9);
+  EXPECT_EQ(x.absmax_b, 8);
+  EXPECT_EQ(x.max_absolute, 1);
+  EXPECT_DOUBLE_EQ(x.cosine, 212 / std::sqrt(221.0 * 204.0));
+  EXPECT_DOUBLE_EQ(x.relative, 1 / std::sqrt(221.0));
+  EXPECT_FALSE(found.is_equal);
+  EXPECT_THAT(found.only_in_a, ElementsAre("y of iteration 1"));
+  EXPECT_TRUE(compare_activations(a.path(), b.path(), {.relative = 0.12}).is_equal);
+  write_tensors(b.path() + "/whole.safetensors", {{"x", {{1, 2}, {3, 4}, {5, 6}, {7, -9}}}});
+  EXPECT_TRUE(compare_activations(a.path(), b.path() + "/whole.safetensors", {}).is_equal);
+}
+
+TEST(CompareActivations, MissingRowsAndOtherShapesAreRefused) {
+  const TemporaryFolder whole, folder, empty;
+  write_tensors(whole.path() + "/iter_0000002.rank00000.safetensors", {{"x@0", {{1, 2}, {3, 4}}}});
+  const auto refusal = [&](const char* name, const std::vector<std::vector<float>>& rows) {
+    write_tensors(folder.path() + "/iter_0000002.rank00000.safetensors", {{name, rows}});
+    return testing::error_of<ConfigError>([&] { compare_activations(whole.path(), folder.path(), {}); });
+  };
+  EXPECT_THAT(refusal("x@1", {{1, 2}}), HasSubstr("'x' of iteration 2 has rows missing before row 1"));
+  EXPECT_THAT(refusal("x@0", {{1, 2}}), HasSubstr("is [2, 2] in A and [1, 2] in B"));
+  EXPECT_THAT(refusal("y@0", {{1, 2}}), HasSubstr("no activation of the same name and iteration"));
+  EXPECT_THAT(refusal("x@a", {{1, 2}}), HasSubstr("names no row"));
+  EXPECT_THAT(testing::error_of<ConfigError>([&] { compare_activations(whole.path(), empty.path(), {}); }),
+              HasSubstr("has no activations"));
+}
+
+TEST(CompareActivations, NanEqualsNan) {
+  const TemporaryFolder folder;
+  const std::string a = folder.path() + "/a.safetensors", b = folder.path() + "/b.safetensors";
+  write_tensors(a, {{"x", {{1, NAN}}}});
+  write_tensors(b, {{"x", {{1, 2}}}});
+  EXPECT_TRUE(compare_activations(a, a, {}).is_equal);
+  const ActivationComparison found = compare_activations(a, b, {.absolute = 9});
+  EXPECT_FALSE(found.is_equal);
+  EXPECT_EQ(found.activations[0].not_finite_a, 1);
+  EXPECT_EQ(found.activations[0].not_finite_b, 0);
 }
 
 }  // namespace
