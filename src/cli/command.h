@@ -93,6 +93,7 @@ int run_program(int argc, char** argv, const Command& program, std::string (*ver
 // --- the commands of braid and of braid-tensors, each declared by the file that runs it
 
 // braid: no libtorch.
+Command compare_command();
 Command data_command();
 Command doctor_command();
 Command launch_command();

@@ -40,7 +40,7 @@ int run_braid(int argc, char** argv) {
                       .options = {{"--version", &version, "Print the versions of braid and its libraries"}},
                       .subcommands = {train_command(), eval_command(), plan_command(), model_command(), named(kRun),
                                       launch_command(), named(kCkpt), data_command(), report_command(),
-                                      doctor_command(), trace_command(), named(kForward)}});
+                                      compare_command(), doctor_command(), trace_command(), named(kForward)}});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// braid doctor, report, trace, launch status and launch tail: what becomes of runs, from the files that they leave and
-// from Slurm.
+// braid doctor, report, compare, trace, launch status and launch tail: what becomes of runs, from the files that they
+// leave and from Slurm.
 #include <unistd.h>
 #include "base/error.h"
 #include "base/strings.h"
@@ -10,7 +10,7 @@
 #include "cluster/megatron/commands.h"
 #include "cluster/slurm/job.h"
 #include "log/trace.h"
-#include "report/report.h"
+#include "report/compare.h"
 #include "run/output_files.h"
 
 namespace braid {
@@ -161,6 +161,16 @@ int examine(const DoctorCommand& command) {
   return verdict_code(diagnosis);
 }
 
+RunRecord read_checked(const RunFiles& files, const std::string& plan = "") {
+  RunRecord run = read_run(files, plan);
+  // Other programs write logs, too; the other files of a run may be cut off before their first record.
+  if (files.metrics.empty() && files.events.empty() && files.checkpoint_roots.empty() && files.recipe.empty() &&
+      is_empty(run))
+    throw ConfigError({fmt::format("the logs in '{}' contain no record of a run", run.folder), "",
+                       "give the folder of a run's metrics (--metrics-file), event files, logs or checkpoints"});
+  return run;
+}
+
 struct ReportCommand {
   std::vector<std::string> runs, plans;
   std::string html;
@@ -174,19 +184,58 @@ void report(const ReportCommand& command) {
                        "give one plan for all runs, or one for each in their order"});
   std::vector<RunRecord> runs;
   for (const RunFiles& files : found)
-    runs.push_back(read_run(files, command.plans.empty()       ? ""
-                                   : command.plans.size() == 1 ? command.plans.front()
-                                                               : command.plans[runs.size()]));
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    // Other programs write logs, too; the other files of a run may be cut off before their first record.
-    if (found[i].metrics.empty() && found[i].events.empty() && found[i].checkpoint_roots.empty() &&
-        found[i].recipe.empty() && is_empty(runs[i]))
-      throw ConfigError({fmt::format("the logs in '{}' contain no record of a run", runs[i].folder), "",
-                         "give the folder of a run's metrics (--metrics-file), event files, logs or checkpoints"});
+    runs.push_back(read_checked(files, command.plans.empty()       ? ""
+                                       : command.plans.size() == 1 ? command.plans.front()
+                                                                   : command.plans[runs.size()]));
   fmt::print("{}", fitted(visible_text(report_text(runs)), STDOUT_FILENO));
   if (command.html.empty()) return;
   write_output(command.html, report_page(runs));
   fmt::print("\nthe page: {}\n", command.html);
+}
+
+struct CompareCommand {
+  std::vector<std::string> runs, only;
+  Tolerance tolerance{};
+  std::string html;
+  bool json = false, samples = false, activations = false;
+};
+
+template <class Comparison>
+void print(const Comparison& comparison, bool as_json) {
+  if (as_json)
+    fmt::print("{}\n", comparison_json(comparison).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    fmt::print("{}", fitted(visible_text(comparison_text(comparison)), STDOUT_FILENO));
+}
+
+int compare(const CompareCommand& command) {
+  check_outputs({{"--html", command.html, {".html", ".htm"}}}, {});
+  if (command.runs.size() != 2) throw misuse("one run is compared with another", "give two runs");
+  if ((command.samples || command.activations) && !command.html.empty())
+    throw misuse("--html shows runs, not samples or activations", "leave --html out");
+  if (command.activations) {
+    if (!command.only.empty()) throw misuse("--activations compares all that both have", "leave --only out");
+    const ActivationComparison activations = compare_activations(command.runs[0], command.runs[1], command.tolerance);
+    print(activations, command.json);
+    return activations.is_equal ? 0 : 1;
+  }
+  if (command.samples) {
+    const TraceComparison traces = compare_traces(command.runs[0], command.runs[1], command.only);
+    print(traces, command.json);
+    return traces.is_equal() ? 0 : 1;
+  }
+  for (const std::string& path : command.runs)
+    if (const auto found = find_runs({path}, FileMeans::Itself); found.size() > 1)
+      throw misuse(fmt::format("{} has {} runs: {}", in_quotes(path), found.size(),
+                               joined(vector_of<std::string>(found, &RunFiles::name), ", ")),
+                   "give the folder or a file of one of them");
+  const std::vector<RunFiles> found = find_runs(command.runs, FileMeans::Itself);
+  const RunComparison comparison =
+      compare_runs(read_checked(found[0]), read_checked(found[1]), command.tolerance, command.only);
+  if (!command.html.empty()) write_output(command.html, comparison_page(comparison));
+  print(comparison, command.json);
+  if (!command.html.empty() && !command.json) fmt::print("the page: {}\n", command.html);
+  return comparison.is_equal ? 0 : 1;
 }
 
 void merge(const std::string& folder) {
@@ -253,6 +302,36 @@ Command report_command() {
           "Slurm), recipe.yaml, checkpoints and plan.json, in the folder and below it. Files of a killed run may be "
           "cut off. Logs and event files of Megatron-LM work, too.",
       .run = [o](Call&) { report(*o); }};
+}
+
+Command compare_command() {
+  constexpr RealRange kTolerance = {0, std::numeric_limits<double>::max()};
+  const auto o = std::make_shared<CompareCommand>();
+  return {
+      .name = "compare",
+      .help = "Compare losses, norms and rates of two runs, of Braid or Megatron-LM",
+      .options =
+          {{"runs", &o->runs, "two runs: folders with metrics, event files or logs in them, or one of these files",
+            Rules{.usage = "RUN_A RUN_B", .most = 2, .required = true}},
+           {"--rtol", &o->tolerance.relative, "allowed difference, as a share of the larger value",
+            Rules{.check = kTolerance, .shows_default = true}},
+           {"--atol", &o->tolerance.absolute, "allowed difference, on top of that",
+            Rules{.check = kTolerance, .shows_default = true}},
+           {"--only", &o->only,
+            "compare only these figures, e.g. lm_loss,grad_norm; with --samples: fields, e.g. input_ids,labels",
+            Rules{.value_name = "FIGURES", .delimiter = ','}},
+           {"--html", &o->html, "write a page with curves and differences to this file", Rules{.value_name = "FILE"}},
+           {"--samples", &o->samples,
+            "compare sample traces (log.sample_trace_dir) instead: of a run, and of a part of it or the same run"},
+           {"--activations", &o->activations,
+            "compare embeddings (log.activation_dir) instead: two folders or safetensors files",
+            Rules{.excludes = "--samples"}},
+           {"--json", &o->json, "print JSON, for programs"}},
+      .footer =
+          "Values that a file rounds, such as those of a log, are equal if they can be the same number. Losses are "
+          "compared over the same iterations: a log prints means.\n"
+          "The exit code is 0 if no compared figure differs, 1 if one does, 2 if the runs cannot be compared.",
+      .run = [o](Call& call) { call.exit_code = compare(*o); }};
 }
 
 Command trace_command() {

@@ -93,13 +93,20 @@ void for_each_field(std::string_view message, const Visit& visit) {
 
 double as_float(std::uint64_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits)); }
 
-// PyTorch's SummaryWriter stores a scalar as simple_value, newer TensorFlow as a tensor with one float.
+// PyTorch's SummaryWriter stores a scalar as simple_value; TensorFlow, and PyTorch on request, as a tensor with one
+// number. TensorProto: dtype 1, tensor_content 4, float_val 5, double_val 6; the latter may be packed.
 std::optional<double> tensor_value(std::string_view tensor) {
+  constexpr std::uint64_t kFloat = 1, kDouble = 2;
+  std::uint64_t dtype = 0;
   std::optional<double> value;
   for_each_field(tensor, [&](std::uint64_t number, std::uint64_t integer, std::string_view bytes) {
-    if (value || number != 5) return;
-    if (bytes.size() == 4) value = as_float(little_endian<std::uint32_t>(bytes));
-    if (bytes.empty()) value = as_float(integer);
+    if (number == 1) dtype = integer;
+    const bool is_float = number == 5 || (number == 4 && dtype == kFloat);
+    const bool is_double = number == 6 || (number == 4 && dtype == kDouble);
+    if (value || !(is_float || is_double)) return;
+    if (is_float && bytes.size() == 4) value = as_float(little_endian<std::uint32_t>(bytes));
+    if (is_double && bytes.size() == 8) value = std::bit_cast<double>(little_endian<std::uint64_t>(bytes));
+    if (bytes.empty() && number != 4) value = is_float ? as_float(integer) : std::bit_cast<double>(integer);
   });
   return value;
 }

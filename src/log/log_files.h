@@ -19,9 +19,12 @@ struct ProfileConfig {
 
 struct LogConfig {
   int log_interval = 10;          // iterations between lines
-  std::string tensorboard_dir{};  // these three: empty means not written
+  std::string tensorboard_dir{};  // these five: empty means not written
   std::string metrics_file{};
   std::string trace_dir{};
+  std::string sample_trace_dir{};
+  std::string activation_dir{};
+  int activation_steps = 1;
   bool log_num_zeros = false;
   bool progress = true;
   ProfileConfig profile{};

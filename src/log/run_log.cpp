@@ -51,6 +51,9 @@ void describe(Fields& f, LogConfig& c) {
   f.field("tensorboard_dir", c.tensorboard_dir, "folder for TensorBoard event files; empty: none");
   f.field("metrics_file", c.metrics_file, "file that gets one JSON line per iteration; empty: none");
   f.field("trace_dir", c.trace_dir, "folder for a timeline of each rank (Perfetto, Chrome); empty: none");
+  f.field("sample_trace_dir", c.sample_trace_dir, "folder for hashes of the samples of every microbatch; empty: none");
+  f.field("activation_dir", c.activation_dir, "folder for the embeddings of a start's first iterations; empty: none");
+  f.field("activation_steps", c.activation_steps, "how many iterations of a start write embeddings");
   f.field("num_zeros", c.log_num_zeros, "count the zeros of the gradient");
   f.field("progress", c.progress, "draw a progress bar on a terminal");
   f.section("profile", c.profile);
@@ -82,6 +85,9 @@ std::vector<Problem> validate(const LogConfig& config) {
   const std::vector<int> ranks = profile.rank_list();
   expect(config.log_interval > 0, fmt::format("log.interval={} must be greater than 0", config.log_interval),
          "log.interval", "");
+  expect(config.activation_steps > 0,
+         fmt::format("log.activation_steps={} must be greater than 0", config.activation_steps), "log.activation_steps",
+         "leave log.activation_dir empty to write none");
   if (!profile.enabled) return problems;
   expect(profile.step_start >= 0, fmt::format("step_start={} must be at least 0", profile.step_start),
          "log.profile.step_start", "");

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include "base/strings.h"
 #include "comm/world.h"
+#include "data/batches/sample_trace.h"
 
 namespace braid {
 namespace {
@@ -119,12 +120,14 @@ void share(SampleHolder& holder, const Group& world) {
 
 class BatchFeed::Impl {
  public:
-  Impl(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
+  Impl(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data,
+       const std::string& sample_trace_dir)
       : model_(model), topology_(model.topology()), modules_(static_cast<int>(topology_.modules().size())),
         microbatches_(microbatches), samples_(samples) {
     const bool pin = model.world().device().is_cuda();
     const auto ahead = index(2 * microbatches);
     encoder_readers_.resize(index(modules_));
+    traces_.resize(index(modules_));
     for (int m = 0; m < modules_; ++m) {
       const Module& module = topology_.module(m);
       if (module.is_encoder)
@@ -142,6 +145,7 @@ class BatchFeed::Impl {
       else
         language_reader_ =
             std::make_unique<ReadAhead<LanguageBatch>>(data.read_language(read), ahead, kReadAheadBytes, pin);
+      if (!sample_trace_dir.empty()) traces_[index(m)].emplace(sample_trace_dir, traced_reader(m));
     }
   }
 
@@ -180,6 +184,7 @@ class BatchFeed::Impl {
         module.is_encoder ? unpack_extents(m) : unpack_text(m);
     }
     next_.reset();
+    trace_samples(first_sample);
     return batches_;
   }
 
@@ -240,6 +245,36 @@ class BatchFeed::Impl {
   int replica(const Module& module) const { return module.dense.coord(model_.world().rank(), "dp"); }
   int replica(int m) const { return replica(topology_.module(m)); }
   const Group& replica_group(const Module& module) const { return model_.groups().get(module.name, "pp-cp-tp"); }
+
+  // The samples of a microbatch that a lane of the sample trace has.
+  std::int64_t samples_of_lane() const { return samples_ / topology_.language().dense.size_of("dp"); }
+
+  SampleTrace::Reader traced_reader(int m) const {
+    const Module& module = topology_.module(m);
+    SampleTrace::Reader reader = {.is_encoder = module.is_encoder,
+                                  .encoder = modules_ > 2 ? module.name : "",
+                                  .replica = replica(m),
+                                  .global_rank = model_.world().rank()};
+    const SampleRange own = own_samples(module);
+    for (std::int64_t lane = own.begin / samples_of_lane(); lane * samples_of_lane() < own.end; ++lane)
+      reader.lanes.push_back(lane);
+    return reader;
+  }
+
+  void trace_samples(std::int64_t first_sample) {
+    for (int m = 0; m < modules_; ++m)
+      for (int mb = 0; traces_[index(m)] && mb < microbatches_; ++mb) {
+        const SampleRange own = own_samples(topology_.module(m));
+        std::vector<SampleSignature> signatures;
+        if (m == language_) signatures.push_back(signature_of(batches_.language[index(mb)], own.size()));
+        for (std::int64_t begin = own.begin, end; m != language_ && begin < own.end; begin = end) {
+          end = std::min((begin / samples_of_lane() + 1) * samples_of_lane(), own.end);
+          signatures.push_back(
+              signature_of(batches_.encoders[index(m)][index(mb)], {begin - own.begin, end - own.begin}));
+        }
+        traces_[index(m)]->add(first_sample / samples_ + mb, signatures);
+      }
+  }
 
   void read_language(int m, Step& next) {
     const Module& module = topology_.module(m);
@@ -414,13 +449,15 @@ class BatchFeed::Impl {
   int language_ = 0;                                                       // module index
   std::unique_ptr<ReadAhead<LanguageBatch>> language_reader_;              // on leaders
   std::vector<std::unique_ptr<ReadAhead<EncoderBatch>>> encoder_readers_;  // by module, on leaders
+  std::vector<std::optional<SampleTrace>> traces_;                         // by module, on leaders
   std::optional<Step> next_;                                               // once started
   StepBatches batches_;
   std::vector<LanePosition> positions_;
 };
 
-BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
-    : impl_(std::make_unique<Impl>(model, microbatches, samples, data)) {}
+BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data,
+                     const std::string& sample_trace_dir)
+    : impl_(std::make_unique<Impl>(model, microbatches, samples, data, sample_trace_dir)) {}
 BatchFeed::~BatchFeed() = default;
 void BatchFeed::await_readers() { impl_->await_readers(); }
 at::Tensor BatchFeed::sizes() { return impl_->sizes(); }

@@ -26,7 +26,10 @@ struct StepBatches {
 class BatchFeed {
  public:
   // `samples` is the number in a microbatch, over all language replicas.
-  BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data);
+  // `sample_trace_dir`: a folder for the sample trace (data/batches/sample_trace.h) of the steps that are requested;
+  // empty: none.
+  BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data,
+            const std::string& sample_trace_dir = "");
   ~BatchFeed();
 
   // Waits for this rank's readers of the next step, unless it has done so already.

@@ -51,6 +51,7 @@ class Step::Impl : public StageWork {
 
   at::Tensor finish() {
     executor_.finish();
+    if (input_.activations) input_.activations->write();
     at::Tensor mixing = at::zeros({2}, totals_.options());  // load balancing loss, and the number of forwards in it
     for (const auto& local : model_.local_stages())
       for (Moe* moe : local->language ? local->language->moe_layers() : std::vector<Moe*>()) {
@@ -153,10 +154,34 @@ class Step::Impl : public StageWork {
     const int m = local.stage.module;
     const EncoderBatch& batch = media(m, microbatch);
     if (local.is_first_of_stage && local.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
-    if (!local.position.is_first()) return local.encoder->forward(inputs.at(0), batch.extents);
     Media loaded = std::exchange(media_[index(microbatch)][index(m)], {});
-    loaded.arrival.wait();
-    return local.encoder->forward(loaded.values, batch.extents);
+    if (local.position.is_first()) loaded.arrival.wait();
+    const at::Tensor given =
+        local.encoder->forward(local.position.is_first() ? loaded.values : inputs.at(0), batch.extents);
+    if (input_.activations && local.is_first_of_stage && local.position.is_last() && !batch.extents.empty())
+      input_.activations->add(module(m).name == "images" ? "vision_proj" : module(m).name + "_proj",
+                              first_row_of(m, microbatch), given);
+    return given;
+  }
+
+  // Embeddings of an encoder before those of this rank's samples of the microbatch, over the whole step.
+  std::int64_t first_row_of(int m, int microbatch) const {
+    const std::int64_t sample = microbatch * samples_ + bridge_.samples_of(m, model_.world().rank()).begin;
+    const auto first = batches_.rows[index(m)].begin();
+    return std::accumulate(first, first + sample, std::int64_t{0});
+  }
+
+  // The ranks of a replica have equal, consecutive shares of its tokens; without sequence parallelism, its tp ranks
+  // have the same.
+  void add_combined(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& combined) {
+    const Parallel& shared = local.parallel;
+    const std::int64_t tokens = text(microbatch).offsets.back(), rows = own_rows_of(tokens, shared);
+    if (!shared.sequence_parallel && shared.tp.rank() > 0) return;
+    const std::int64_t place =
+        shared.sequence_parallel ? shared.cp.rank() * shared.tp.size() + shared.tp.rank() : shared.cp.rank();
+    const std::int64_t sample =
+        microbatch * samples_ + bridge_.samples_of(local.stage.module, model_.world().rank()).begin;
+    input_.activations->add("combined_embeddings", sample * (tokens / input_.micro_batch) + place * rows, combined);
   }
 
   at::Tensor forward_language(const MimoModel::LocalStage& local, int microbatch,
@@ -227,6 +252,7 @@ class Step::Impl : public StageWork {
     at::Tensor merged = local.language->embed(loaded.ids);
     for (std::size_t k = 0; k < encoders_.size(); ++k)
       merged = put_embeddings(merged, embeddings[k].await(), loaded.media[k]);
+    if (input_.activations) add_combined(local, microbatch, merged);
     return merged;
   }
 

@@ -5,6 +5,7 @@
 // ranks; they replace the embeddings of the encoder's tokens. Gradients are sent back the same way.
 #pragma once
 
+#include "mimo/activation_dump.h"
 #include "mimo/batch_feed.h"
 #include "mimo/executor.h"
 #include "mimo/mimo_model.h"
@@ -15,6 +16,9 @@ struct StepInput {
   int micro_batch = 1;  // samples per language replica and microbatch
   double loss_scale = 1;
   bool keep_choices = false;  // in a forward-only step, for choices()
+  // If given, gets what encoders give to the language model ("vision_proj" for images, "NAME_proj" for others) and the
+  // input of its first layer ("combined_embeddings"). finish() writes it.
+  ActivationDump* activations = nullptr;
 };
 
 // Computed from the sums of Step::finish()'s result over the world.

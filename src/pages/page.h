@@ -10,6 +10,7 @@ extern const std::string_view kChartsCss;  // pages that a script builds, as are
 extern const std::string_view kElementsJs;
 extern const std::string_view kChartsJs;
 extern const std::string_view kReportJs;    // a page of runs
+extern const std::string_view kCompareJs;   // a page of two runs side by side
 extern const std::string_view kTimelineJs;  // a page of a plan
 extern const std::string_view kPlanJs;
 

@@ -80,13 +80,15 @@ constexpr std::pair<const char*, const char*> kSummaryCounts[] = {{"damaged samp
                                                                   {"without targets  ", "without_targets"}};
 
 // The names of a curve: on the page, and in the log, event files and metrics files. Curves whose names begin with "GPU"
-// or "host" are kinds of memory.
+// or "host" are kinds of memory. "loss" is what the parity tests of Megatron's fork call it.
 struct Name {
   const char *curve, *in_log, *in_events = "", *in_metrics = "";
 };
 constexpr Name kNames[] = {
     {"lm_loss", "lm loss", "lm loss", "lm_loss"},
+    {"lm_loss", "", "", "loss"},
     {"validation_loss", "lm loss value", "lm loss validation"},
+    {"validation_perplexity", "lm loss PPL", "lm loss validation ppl"},
     {"right_tokens", "right tokens", "right tokens validation"},
     {"right_answers", "right answers", "right answers validation"},
     {"learning_rate", "learning rate", "learning-rate", "learning_rate"},
@@ -101,6 +103,7 @@ constexpr Name kNames[] = {
     {"tokens_per_gpu", "tokens per rank (tokens/s/rank)", "tokens-per-second-per-rank"},
     {"tokens_per_s", "", "", "tokens_per_s"},
     {"consumed_samples", "consumed samples", "", "consumed_samples"},
+    {"global_batch", "global batch size", "batch-size"},
     {"time", "", "", "time"},
     {"GPU, tensors", "allocated", "mem/cuda-allocated-mb"},
     {"GPU, most by tensors", "max allocated", "mem/cuda-peak-mb"},
@@ -108,13 +111,45 @@ constexpr Name kNames[] = {
     {"host", "host", "mem/host-rss-mb"},
     {"host, most", "max host", "mem/host-peak-mb"}};
 
-// Adds a value to the curve of this name in one kind of files, if there is one.
-void add_named(RunRecord& run, const char* Name::*in_files, std::string_view name, std::int64_t iteration,
-               std::optional<double> value) {
+const char* find_name(const char* Name::*in_files, std::string_view name) {
   const auto found = std::ranges::find_if(kNames, [&](const Name& each) { return each.*in_files == name; });
-  if (found == std::end(kNames) || name.empty()) return;
-  const std::string curve = found->curve;
-  add(curve.starts_with("GPU") || curve.starts_with("host") ? run.memory_mb : run.curves, curve, iteration, value);
+  return found == std::end(kNames) || name.empty() ? nullptr : found->curve;
+}
+
+// Adds a value to the curve of this name in one kind of files, if there is one. Returns the curve's name.
+const char* add_named(RunRecord& run, const char* Name::*in_files, std::string_view name, std::int64_t iteration,
+                      std::optional<double> value) {
+  const char* curve = find_name(in_files, name);
+  if (!curve) return nullptr;
+  const bool is_memory = std::string_view(curve).starts_with("GPU") || std::string_view(curve).starts_with("host");
+  add(is_memory ? run.memory_mb : run.curves, curve, iteration, value);
+  return curve;
+}
+
+// The same, but values under other names are kept as well. `means`: losses are those of the iterations since the last
+// point.
+void add_figure(RunRecord& run, const char* Name::*in_files, std::string_view name, std::int64_t iteration,
+                std::optional<double> value, CurveForm form, bool means) {
+  if (!value) return;
+  const char* known = add_named(run, in_files, name, iteration, value);
+  std::string curve(known ? known : name);
+  if (!known) {
+    std::ranges::replace_if(
+        curve, [](char c) { return c == ' ' || c == '-'; }, '_');
+    run.others[curve][iteration] = *value;
+  }
+  if (!std::isfinite(*value)) return;  // its digits are unknown
+  form.is_mean = means && curve.ends_with("loss") && curve != "validation_loss";
+  run.forms.try_emplace(curve, form);
+}
+
+// Of a number in a log: "2.714997E-01", "0.891".
+CurveForm form_of(std::string_view number) {
+  using enum CurveForm::Digits;
+  number = number.substr(0, number.find_first_of(" %/|"));
+  const std::size_t point = number.find('.'), end = std::min(number.find_first_of("eE"), number.size());
+  return {.digits = end < number.size() ? AfterFirst : AfterPoint,
+          .count = point < end ? static_cast<int>(end - point - 1) : 0};
 }
 
 class LogParser {
@@ -176,7 +211,8 @@ class LogParser {
     add(contents_.curves, "time", iteration, time);
     // The line is that of an interval's end. Without a line on where the run continues, it is the first that is known.
     if (contents_.attempts.empty())
-      contents_.attempts.push_back({.first = std::min(resumed_after_.value_or(iteration - 1) + 1, iteration)});
+      contents_.attempts.push_back({.first = std::min(resumed_after_.value_or(iteration - 1) + 1, iteration),
+                                    .first_is_known = resumed_after_.has_value()});
     contents_.end.text.clear();
     contents_.attempts.back().last = iteration;
     contents_.attempts.back().ended = time;
@@ -185,7 +221,7 @@ class LogParser {
   }
 
   void add_value(const Cell& cell) {
-    add_named(contents_, &Name::in_log, cell.label, at_, leading_number(cell.value));
+    add_figure(contents_, &Name::in_log, cell.label, at_, leading_number(cell.value), form_of(cell.value), true);
     if (cell.label == "number of skipped iterations") contents_.skipped_count += leading_count(cell.value).value_or(0);
     if (cell.label == "number of nan iterations") contents_.nan_count += leading_count(cell.value).value_or(0);
   }
@@ -258,6 +294,8 @@ class LogParser {
         contents_.failures.emplace_back(*failure);
     } else if (const auto resumed = behind(line, "the run continues after iteration ")) {
       take_resumed(leading_count(*resumed));
+    } else if (const auto of_fork = behind(line, "resuming hetero training at iteration ")) {
+      take_resumed(leading_count(*of_fork));
     } else if (line.find("initialized the weights of ") != std::string_view::npos) {
       take_resumed(0);
     } else if (line.starts_with("braid: restart, ranks: ")) {  // a log of --log-dir
@@ -303,7 +341,35 @@ void take_if_known(Value& value, Value&& later) {
   if (later != Value{}) value = std::move(later);
 }
 
+// Megatron's fork counts consumed samples from 0 in each start. A count that is not above that of an earlier iteration
+// did so, and one of a log's first start that is as long as this start alone.
+void count_samples_on(const RunRecord& run, RunRecord& start) {
+  const auto own = start.curves.find("consumed_samples"), batch = start.curves.find("global_batch");
+  if (own == start.curves.end() || batch == start.curves.end() || start.attempts.empty()) return;
+  const auto [first, count] = *own->second.begin();
+  const double size = batch->second.begin()->second;
+  std::int64_t before = 0;  // the last iteration of earlier starts that is not run again, and its samples
+  double done = 0;
+  if (const auto found = run.curves.find("consumed_samples"); found != run.curves.end())
+    if (const auto next = found->second.lower_bound(std::min(first, start.attempts[0].first));
+        next != found->second.begin())
+      std::tie(before, done) = *std::prev(next);
+  const Attempt& attempt = start.attempts[0];
+  const bool counts_itself = attempt.first_is_known && attempt.first > 1 &&
+                             std::abs(count - size * static_cast<double>(first - attempt.first + 1)) <= size;
+  if (before > 0 ? count > done : !counts_itself) return;
+  const double missing = done + size * static_cast<double>(first - before) - count;
+  if (missing <= 0) return;
+  for (auto& [iteration, samples] : own->second) samples += missing;
+  start.warnings.push_back(
+      fmt::format("consumed samples begin at 0 again before iteration {}; they are counted on from there", first));
+}
+
 void add_start(RunRecord& run, RunRecord&& start) {
+  count_samples_on(run, start);
+  std::ranges::move(start.warnings, std::back_inserter(run.warnings));
+  add_later(run.others, std::move(start.others), start.attempts);
+  run.forms.merge(start.forms);
   add_later(run.curves, std::move(start.curves), start.attempts);
   add_later(run.memory_mb, std::move(start.memory_mb), start.attempts);
   for (auto& [module, times] : start.modules) {
@@ -407,7 +473,8 @@ RunRecord parse_metrics(const std::string& text) {
     ++contents.lines;
     const std::int64_t at = *iteration;
     for (const auto& [key, value] : line.items())
-      if (value.is_number()) add_named(contents, &Name::in_metrics, key, at, value.get<double>());
+      if (value.is_number() && key != "iteration" && key != "started")
+        add_figure(contents, &Name::in_metrics, key, at, value.get<double>(), {}, /*means=*/false);
     const bool is_skipped = line.value("skipped", json(false)) == true;
     // JSON has no NaN. An iteration whose loss is not finite is skipped; one that had nothing to predict has no loss.
     const bool is_nan = is_skipped && line.contains("lm_loss") && line.at("lm_loss").is_null();
@@ -440,9 +507,15 @@ RunRecord record_of(const std::vector<ScalarEvent>& events) {
       {"time-ms", &MeasuredModule::phase_ms},
       {"comm-ms", &MeasuredModule::in_flight_ms},
       {"comm-exposed-ms", &MeasuredModule::exposed_ms}};
+  const bool is_of_megatron =
+      std::ranges::any_of(events, [](const ScalarEvent& event) { return event.tag == "iteration-time"; });
   RunRecord run;
   for (const auto& [tag, step, wall_time, value] : events) {
-    add_named(run, &Name::in_events, tag, step, value);
+    if (tag.ends_with(" vs samples")) continue;
+    if (tag.find('/') != std::string::npos)
+      add_named(run, &Name::in_events, tag, step, value);
+    else
+      add_figure(run, &Name::in_events, tag, step, value, {CurveForm::Digits::Float32}, !is_of_megatron);
     if (tag == "lm loss") add(run.curves, "time", step, wall_time);
     if (tag == "iteration-time") add(run.curves, "iteration_ms", step, 1e3 * value);  // Megatron's, in seconds
     const std::vector<std::string> parts = split(tag, '/');                           // time-ms/images/forward

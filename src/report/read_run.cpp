@@ -124,13 +124,21 @@ std::vector<RunFiles> runs_in_folder(const fs::path& folder) {
   return runs;
 }
 
-std::vector<RunFiles> runs_at(const std::string& path) {
+RunFiles file_alone(const fs::path& path) {
+  RunFiles files{.name = path.string(), .folder = path.parent_path().string()};
+  add_file(path, files);
+  return files;
+}
+
+std::vector<RunFiles> runs_at(const std::string& path, FileMeans file_means) {
   const fs::path place = without_end_slash(path);
   const bool in_folder = is_folder(place);
   if (!in_folder && !is_file(place))
     throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "command line",
                        "give the folder of a run's files, e.g. that of --log-dir"});
-  std::vector<RunFiles> runs = in_folder ? runs_in_folder(place) : std::vector{files_of_job(place)};
+  std::vector<RunFiles> runs = in_folder                         ? runs_in_folder(place)
+                               : file_means == FileMeans::Itself ? std::vector{file_alone(place)}
+                                                                 : std::vector{files_of_job(place)};
   if (!has_nothing(runs.front())) return runs;
   if (in_folder)
     throw ConfigError(
@@ -196,7 +204,12 @@ auto unless_unreadable(RunRecord& run, const Read& read) -> std::optional<declty
 
 // Each curve comes from the first source that has it, and so do the starts, with what was skipped in them.
 void add_source(RunRecord& run, RunRecord source) {
+  // Whether a value is exact and what it stands for depends on the source that it comes from.
+  std::erase_if(source.forms,
+                [&](const auto& form) { return run.curves.contains(form.first) || run.others.contains(form.first); });
+  run.forms.merge(std::move(source.forms));
   run.curves.merge(std::move(source.curves));
+  run.others.merge(std::move(source.others));
   run.memory_mb.merge(std::move(source.memory_mb));
   if (run.modules.empty()) run.modules = std::move(source.modules);
   if (!run.attempts.empty()) return;
@@ -236,7 +249,7 @@ void add_events(const RunFiles& files, RunRecord& run) {
     for (const ScalarEvent& event : contents->scalars) {
       events.push_back(event);
       if (event.tag != "lm loss") continue;
-      if (!attempt) attempt = {.first = event.step, .began = event.wall_time};
+      if (!attempt) attempt = {.first = event.step, .began = event.wall_time, .first_is_known = false};
       attempt->last = event.step;
       attempt->ended = event.wall_time;
     }
@@ -263,6 +276,7 @@ void add_log(const RunFiles& files, RunRecord& run) {
   run.unusable = all.unusable;
   run.checkpoints = std::move(all.checkpoints);
   run.end.text = all.end.text;
+  std::ranges::move(all.warnings, std::back_inserter(run.warnings));
   if (all.iterations) run.iterations = all.iterations;
   if (!run.ranks) run.ranks = all.ranks;
   add_source(run, std::move(all));
@@ -328,12 +342,12 @@ void add_rates_per_gpu(RunRecord& run) {
 
 }  // namespace
 
-std::vector<RunFiles> find_runs(const std::vector<std::string>& paths) {
+std::vector<RunFiles> find_runs(const std::vector<std::string>& paths, FileMeans file_means) {
   std::vector<RunFiles> runs;
   std::vector<Problem> problems;
   for (const std::string& path : paths) {
     try {
-      for (RunFiles& run : runs_at(path)) runs.push_back(std::move(run));
+      for (RunFiles& run : runs_at(path, file_means)) runs.push_back(std::move(run));
     } catch (const ConfigError& error) {
       problems.insert(problems.end(), error.problems().begin(), error.problems().end());
     }

@@ -17,6 +17,7 @@ inline void add(Curves& curves, const std::string& name, std::int64_t iteration,
 struct Attempt {
   std::int64_t first = 0, last = 0;        // iterations
   std::optional<double> began{}, ended{};  // seconds since 1970
+  bool first_is_known = true;  // false: the files do not tell where it began; `first` is the first that they have
   bool operator==(const Attempt&) const = default;
 };
 
@@ -40,6 +41,13 @@ struct RunEnd {
   nlohmann::json diagnosis = nullptr;                               // of a run that failed: `braid doctor --json`
 };
 
+// How exact the values of a curve are, and which iterations they stand for.
+struct CurveForm {
+  enum class Digits { All, Float32, AfterPoint, AfterFirst } digits = Digits::All;  // AfterFirst: 1.234E-05
+  int count = 0;                                                                    // of digits
+  bool is_mean = false;  // of the iterations since the point before; otherwise the value of one iteration
+};
+
 // What all files of a run contain, or one of them, or one start of the run in a log.
 struct RunRecord {
   std::string name{}, folder{};
@@ -48,9 +56,11 @@ struct RunRecord {
   std::map<std::string, std::string> settings{};      // the recipe: key and value
 
   // lm_loss, validation_loss, learning_rate, grad_norm, loss_scale, load_balancing_loss, iteration_ms, tokens_per_s,
-  // tokens_per_gpu, tflops_per_gpu, consumed_samples, time, right_tokens, right_answers
+  // tokens_per_gpu, tflops_per_gpu, consumed_samples, global_batch, time, right_tokens, right_answers
   Curves curves{};
-  Curves memory_mb{};  // of the fullest rank, by kind; in MiB, which the log calls MB
+  Curves others{};  // values of iterations under any other name, with '_' for its blanks and dashes
+  std::map<std::string, CurveForm> forms{};  // by name of a curve, of all these curves
+  Curves memory_mb{};                        // of the fullest rank, by kind; in MiB, which the log calls MB
   std::map<std::string, MeasuredModule> modules{};
   std::vector<Attempt> attempts{};
   std::vector<std::int64_t> skipped{};  // iterations, as far as they are known
@@ -112,13 +122,15 @@ std::vector<RunRecord> read_starts(const std::string& path);  // ConfigError whe
 
 // All starts of several logs, in order of time. Of a start that is in two logs, the log with more lines counts.
 std::vector<RunRecord> starts_of_all(std::vector<std::vector<RunRecord>> logs);
-// The run as a whole. A later start replaces what earlier ones have on the iterations that it ran again.
+// The run as a whole. A later start replaces what earlier ones have on the iterations that it ran again. Consumed
+// samples of a start that counts from 0 are counted on from those of the starts before it; a warning says so.
 RunRecord merged(std::vector<RunRecord> starts);
 
 RunRecord parse_metrics(const std::string& text);
 RunRecord read_metrics(const std::string& path);  // DataError when it cannot be read
 
-// What event files contain. Without their starts, which are files.
+// What event files contain. Without their starts, which are files. Losses are means, except in Megatron-LM's files: it
+// writes the loss of one iteration there, and the mean to its log.
 RunRecord record_of(const std::vector<ScalarEvent>& events);
 
 // Keys with dots between their parts, and the text of their values. Nothing if the file is not YAML.
@@ -138,8 +150,9 @@ struct RunFiles {
 // NAME.jsonl, NAME.log, NAME.yaml. If metrics files lie in several folders, each subfolder has its own runs; those
 // without metrics belong to the folder above if that has a metrics file. A file stands for its run. Names are the
 // shortest endings of paths that tell the runs apart. ConfigError if there is no such path, or nothing in it that a run
-// leaves.
-std::vector<RunFiles> find_runs(const std::vector<std::string>& paths);
+// leaves. With `FileMeans::Itself`, a file is all there is of its run.
+enum class FileMeans { ItsRun, Itself };
+std::vector<RunFiles> find_runs(const std::vector<std::string>& paths, FileMeans file_means = FileMeans::ItsRun);
 
 // What is damaged or cut off is a warning. Each curve comes from the first source that has it: metrics, event files,
 // logs; folders that the recipe names are read, too. `plan_path`: a plan's JSON instead of plan.json, or a ConfigError.

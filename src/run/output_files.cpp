@@ -103,6 +103,8 @@ std::vector<WrittenPath> written_paths(const Recipe& recipe) {
                                     {"log.tensorboard_dir", recipe.log.tensorboard_dir},
                                     {"log.metrics_file", recipe.log.metrics_file, WrittenPath::File},
                                     {"log.trace_dir", recipe.log.trace_dir},
+                                    {"log.sample_trace_dir", recipe.log.sample_trace_dir},
+                                    {"log.activation_dir", recipe.log.activation_dir},
                                     {"log.profile.dir", recipe.log.profile.enabled ? recipe.log.profile.dir : ""}};
   std::erase_if(paths, [](const WrittenPath& written) { return written.path.empty(); });
   return paths;

@@ -455,6 +455,9 @@ TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> fr
           .micro_batch = recipe.train.micro_batch,
           .global_batch = recipe.train.global_batch,
           .prefetch = recipe.train.prefetch,
+          .sample_trace_dir = recipe.log.sample_trace_dir,
+          .activation_dir = recipe.log.activation_dir,
+          .activation_steps = recipe.log.activation_steps,
           .correct_partial_participation = recipe.train.correct_partial_participation,
           .count_zeros = recipe.log.log_num_zeros,
           .deterministic = recipe.train.deterministic};

@@ -92,6 +92,7 @@ void connect_pairs(const Topology& topology, const std::vector<Edge>& edges, con
 struct Training::RunningStep {
   StepClock& clock;
   const std::function<StopReason()>& wanted;
+  std::optional<ActivationDump> activations{};
   std::optional<Step> step{};
   TrainingReport report{};
 };
@@ -114,7 +115,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
 Training::~Training() = default;
 
 void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
-  feed_.emplace(model_, plan_.options.microbatches, samples_per_microbatch(), data);
+  feed_.emplace(model_, plan_.options.microbatches, samples_per_microbatch(), data, config_.sample_trace_dir);
   lanes_ = data.lanes();
   next_sample_ = first_sample;
 }
@@ -165,6 +166,12 @@ TrainingReport Training::step(StepClock& clock, const std::function<StopReason()
   return running.report;
 }
 
+std::optional<std::string> Training::activation_path() {
+  if (config_.activation_dir.empty() || steps_begun_++ >= config_.activation_steps) return std::nullopt;
+  return fmt::format("{}/iter_{:07}.rank{:05}.safetensors", config_.activation_dir,
+                     next_sample_ / config_.global_batch + 1, model_.world().rank());
+}
+
 void Training::run(const Op& op, RunningStep& running) {
   if (op.kind == Op::Update) return update(running);
   if (op.computes()) {
@@ -181,8 +188,11 @@ void Training::run(const Op& op, RunningStep& running) {
   switch (op.kind) {
     case Op::Begin:
       for (const Trained& trained : trained_) trained.optimizer->begin_step();
+      if (auto path = activation_path()) running.activations.emplace(*std::move(path));
       running.step.emplace(model_, plan_, feed_->next_step(next_sample_),
-                           StepInput{.micro_batch = config_.micro_batch, .loss_scale = loss_scale_.value()});
+                           StepInput{.micro_batch = config_.micro_batch,
+                                     .loss_scale = loss_scale_.value(),
+                                     .activations = running.activations ? &*running.activations : nullptr});
       return;
     case Op::StartGather: return for_optimizers(&ModuleOptimizer::start_parameters);
     case Op::EndGather: return for_optimizers(&ModuleOptimizer::finish_parameters);

@@ -18,6 +18,9 @@ struct TrainingConfig {
   LossScaleConfig loss_scale{};
   int micro_batch = 1, global_batch = 1;  // samples per language replica and microbatch, and per step
   int prefetch = 0;
+  std::string sample_trace_dir{};  // of training steps; empty: none
+  std::string activation_dir{};    // of the first steps of this process; empty: none
+  int activation_steps = 1;
   bool correct_partial_participation = false;  // scale encoder gradients by replicas / replicas with input
   bool count_zeros = false;
   bool deterministic = true;  // applies to libtorch's operators, too, in the whole process
@@ -98,6 +101,7 @@ class Training {
   }
   void run(const Op& op, RunningStep& running);
   void await_readers(StepClock& clock);
+  std::optional<std::string> activation_path();  // of the step that begins, if its activations are written
   StepClock::Scope measure(const Op& op, StepClock& clock) const;
   StepClock::Scope measure_wait(const Op& op, StepClock& clock) const;
   void update(RunningStep& running);
@@ -114,6 +118,7 @@ class Training {
   std::optional<BatchFeed> feed_;
   int lanes_ = 0;  // of the data set
   std::int64_t next_sample_ = 0;
+  int steps_begun_ = 0;
   std::vector<Trained> trained_;
   LrSchedule schedule_;
   LossScale loss_scale_;

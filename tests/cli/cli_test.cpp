@@ -18,8 +18,8 @@ using testing::TemporaryFolder;
 TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command :
-       {"train", "eval", "plan", "model", "run", "launch", "report", "doctor", "trace", "ckpt", "data", "forward"}) {
+  for (const char* command : {"train", "eval", "plan", "model", "run", "launch", "report", "compare", "doctor", "trace",
+                              "ckpt", "data", "forward"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
@@ -31,7 +31,26 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   ASSERT_NE(list, std::string::npos);
   int listed = 0;
   for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.find_first_not_of(' ') == 2;
-  EXPECT_EQ(listed, 12) << help.out;
+  EXPECT_EQ(listed, 13) << help.out;
+}
+
+TEST(Cli, CompareTellsByItsExitCodeWhetherRunsDiffer) {
+  const TemporaryFolder folder;
+  const std::string a = folder.write("a.jsonl", "{\"iteration\":1,\"lm_loss\":4}\n"),
+                    b = folder.write("b.jsonl", "{\"iteration\":1,\"lm_loss\":4.1}\n");
+  EXPECT_EQ(braid({"compare", a, a}).exit_code, 0);
+  EXPECT_EQ(braid({"compare", a, b}).exit_code, 1);
+  EXPECT_EQ(braid({"compare", a, b, "--rtol", "0.1"}).exit_code, 0);
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {}, {"/nowhere"}, {b, "--samples", "--html", "a.html"}, {b, "--samples"}}) {
+    std::vector<std::string> command = {"compare", a};
+    command.insert(command.end(), more.begin(), more.end());
+    const Finished refused = braid(command);
+    EXPECT_EQ(refused.exit_code, 2) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("fix:"));
+  }
+  // A folder with two runs is not one run.
+  EXPECT_THAT(braid({"compare", folder.path(), b}).err, HasSubstr("has 2 runs: a, b"));
 }
 
 // Help, plans, Slurm scripts and diagnoses answer at once, even if libtorch's libraries cannot be loaded.

@@ -5,9 +5,11 @@
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include "base/strings.h"
 #include "comm/world.h"
 #include "support/errors.h"
 #include "support/grid_sizes.h"
+#include "support/programs.h"
 #include "support/ranks.h"
 
 namespace braid {
@@ -158,6 +160,35 @@ TEST(BatchFeed, PositionsAreThoseOfTheLastStepInAnyLayout) {
       for (const auto& [lane, text] : seen.positions) EXPECT_TRUE(positions.try_emplace(lane, text).second) << lane;
     EXPECT_EQ(positions, (std::map<int, std::string>{{0, "6"}, {1, "106"}})) << dp;
   }
+}
+
+// Two steps of two microbatches. The encoder serves both lanes of the trace.
+TEST(BatchFeed, TracesTheSamplesOfEachLane) {
+  const testing::TemporaryFolder folder;
+  const CountingLanes data(tiny_vlm().encoders[0].token_id);
+  const Topology topology = topology_of({}, {.tp = 2, .dp = 2}, 4);
+  testing::on_threads(topology.world_size(), [&](World& world) {
+    const Groups groups(world, topology);
+    const MimoModel model(tiny_vlm(), topology, groups, world, {});
+    BatchFeed feed(model, 2, 2, data, folder.path());
+    for (const std::int64_t first_sample : {8, 12}) feed.next_step(first_sample);
+  });
+  std::map<std::string, std::vector<std::string>> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    files[entry.path().filename()] = split(testing::read_file(entry.path()), '\n');
+  using ::testing::HasSubstr;
+  EXPECT_THAT(files, ::testing::UnorderedElementsAre(
+                         ::testing::Key("train_dataloader_llm_lane000.rank00001.jsonl"),
+                         ::testing::Key("train_dataloader_llm_lane001.rank00003.jsonl"),
+                         ::testing::Key("train_dataloader_encoder_dprank000_lanes000-001.rank00000.jsonl")));
+  for (const auto& [name, lines] : files) {
+    ASSERT_EQ(lines.size(), 5u) << name;  // the last one is empty
+    for (int step = 0; step < 4; ++step)
+      EXPECT_THAT(lines[static_cast<std::size_t>(step)], HasSubstr(fmt::format("\"step\": {}}}", 4 + step))) << name;
+  }
+  EXPECT_THAT(files["train_dataloader_llm_lane001.rank00003.jsonl"][0], HasSubstr("{\"llm_lanes\": [1], "));
+  EXPECT_THAT(files["train_dataloader_encoder_dprank000_lanes000-001.rank00000.jsonl"][0],
+              HasSubstr("{\"llm_lanes\": [0, 1], \"role\": \"encoder\", \"signatures\": [[0, 0, 0, 1, "));
 }
 
 // Sizes are equal, so only the identities tell that pictures would meet the texts of other samples.

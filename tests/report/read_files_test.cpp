@@ -204,7 +204,7 @@ TEST(ReadLog, CountsThatNoRunReachesAreIgnored) {
   EXPECT_EQ(contents.ranks, std::nullopt);
   EXPECT_EQ(contents.iterations, std::nullopt);
   EXPECT_EQ(contents.skipped_count, 0);
-  EXPECT_THAT(contents.attempts, ElementsAre(Attempt{.first = 7, .last = 7}));
+  EXPECT_THAT(contents.attempts, ElementsAre(Attempt{.first = 7, .last = 7, .first_is_known = false}));
 }
 
 TEST(ReadLog, OtherTextIsIgnored) {

@@ -82,7 +82,7 @@ max-samples-per-sequence int 100 -> loader.max_samples_per_sequence
 validate-energon-data-alignment pair false : an encoder and its language replicas always compare their samples
 dataloader-save text - : checkpoints contain the position in the data set
 dataloader-load text - : checkpoints contain the position in the data set
-energon-sample-trace-dir text - ! samples are not traced
+energon-sample-trace-dir text - -> log.sample_trace_dir
 micro-batch-size int 2 -> train.micro_batch
 num-microbatches int 2
 global-batch-size int -

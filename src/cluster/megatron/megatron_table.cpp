@@ -121,6 +121,7 @@ profile-step-end= -> log.profile.step_end
 profile-step-start= -> log.profile.step_start
 tp-comm-overlap -> model.tp_overlap_pieces=2
 trace= -> log.trace_dir
+energon-sample-trace-dir= -> log.sample_trace_dir
 train-iters= -> train.iterations
 train-samples= -> train.samples
 training-stage= -> train.stage
