@@ -11,7 +11,8 @@
 namespace braid {
 namespace {
 
-constexpr std::string_view kComplete = ".complete", kRemoved = ".removed", kRemovedIndex = ".metadata.removed";
+constexpr std::string_view kPartial = ".partial", kComplete = ".complete", kRemoved = ".removed",
+                           kRemovedIndex = ".metadata.removed";
 constexpr const char* kTrackerPending = ".tracker_pending";
 
 std::string complete_folder(const std::string& root, std::int64_t iteration) {
@@ -169,13 +170,24 @@ std::optional<std::int64_t> latest_iteration(const std::string& root) {
 
 std::optional<std::string> find_iteration(const std::string& path, bool falls_back) {
   if (is_there(path + "/.metadata")) return path;
-  const std::vector<std::int64_t> others = falls_back ? iterations_in(path) : std::vector<std::int64_t>();
   try {
     if (const auto iteration = latest_iteration(path)) return iteration_folder(path, *iteration);
   } catch (const DataError&) {
+    const std::vector<std::int64_t> others = falls_back ? iterations_in(path) : std::vector<std::int64_t>();
     if (others.empty()) throw;
+    return iteration_folder(path, others.back());
   }
-  return others.empty() ? std::nullopt : std::optional(iteration_folder(path, others.back()));
+  refuse_damaged_only(path);
+  return std::nullopt;
+}
+
+void refuse_damaged_only(const std::string& root) {
+  const std::vector<std::int64_t> all = iterations_in(root, Complete::OrNot);
+  if (all.empty() || !iterations_in(root).empty()) return;
+  throw DataError(
+      fmt::format("{} has no {}: it is damaged, and '{}' has no complete checkpoint; restore it, or remove it to start "
+                  "anew",
+                  iteration_folder(root, all.back()), kIndexFile, root));
 }
 
 std::string resolve_iteration(const std::string& path) {
@@ -195,8 +207,14 @@ bool is_unfinished(std::string_view name) {
     return name.starts_with(fmt::format(".{}.", target)) && name.ends_with(".tmp");
   };
   return (name.starts_with(".iter_") &&
-          (name.ends_with(".partial") || name.ends_with(kComplete) || name.ends_with(kRemoved))) ||
+          (name.ends_with(kPartial) || name.ends_with(kComplete) || name.ends_with(kRemoved))) ||
          is_temporary(kTracker) || is_unfinished_save_lock(name);
+}
+
+bool has_interrupted_save(const std::string& root) {
+  return is_there(root) && std::ranges::any_of(names_in(root), [](const auto& name) {
+           return iteration_before(name, kPartial).has_value();
+         });
 }
 
 void settle_unfinished(const std::string& root) {

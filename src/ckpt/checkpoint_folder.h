@@ -33,10 +33,12 @@ struct IterationFiles {
 IterationFiles files_of(const std::string& folder);
 
 // The iteration folder that `path` refers to: itself, or the latest of a root; nothing when there is no checkpoint.
-// DataError when the tracker is wrong; with a fallback, the newest complete iteration instead.
+// DataError when the tracker is wrong or everything is damaged; with a fallback, the newest complete iteration instead.
 std::optional<std::string> find_iteration(const std::string& path, bool falls_back = false);
 // The same without a fallback. DataError when there is no checkpoint.
 std::string resolve_iteration(const std::string& path);
+// DataError when the folder has iterations of which none is complete: what was saved is damaged, not missing.
+void refuse_damaged_only(const std::string& root);
 
 // Creates the partial folder, and the root if missing. First settles unfinished saves, to free disk space.
 void begin_iteration(const std::string& root, std::int64_t iteration);
@@ -70,6 +72,7 @@ inline constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 // Finishes the saves that had become complete, and removes everything else that saves have left.
 void settle_unfinished(const std::string& root);
 bool is_unfinished(std::string_view name);  // of a file or folder in the root
+bool has_interrupted_save(const std::string& root);
 
 // Makes the tracker name the iteration.
 void name_as_latest(const std::string& root, std::int64_t iteration);

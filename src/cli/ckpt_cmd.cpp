@@ -106,6 +106,7 @@ void print_facts(const DistCheckpoint& checkpoint, const KnownRun& known) {
   if (known.run) {
     print_fact("iteration", std::to_string(known.run->position.iteration));
     print_fact("consumed samples", count_text(known.run->position.consumed_samples));
+    if (!known.run->initialized_from.empty()) print_fact("initialized from", known.run->initialized_from);
   }
   if (known.recipe) {
     const Topology topology(known.recipe->topology, workload_of(*known.recipe));
@@ -154,6 +155,7 @@ Json json_of(const DistCheckpoint& checkpoint, const KnownRun& known, const Ckpt
   if (known.run) {
     json["iteration"] = known.run->position.iteration;
     json["consumed_samples"] = known.run->position.consumed_samples;
+    json["initialized_from"] = known.run->initialized_from;
   }
   if (known.recipe) {
     json["provider"] = known.recipe->model.provider;

@@ -259,8 +259,10 @@ class HeteroConversion : RecipeDraft {
   void add_checkpoint() {
     set("checkpoint.scheduler", "recipe", "the command line overrides the checkpoint's schedule");
     copy("load", "checkpoint.load");
-    copy("load-nemotron-checkpoint", "checkpoint.load_nemotron");
-    copy("load-vision-from", "checkpoint.load_vision_from");
+    // A run that saves can be started again with the same command; it then resumes.
+    const bool saves = command_.has("save");
+    copy("load-nemotron-checkpoint", saves ? "checkpoint.init.nemotron" : "checkpoint.load_nemotron");
+    copy("load-vision-from", saves ? "checkpoint.init.vision" : "checkpoint.load_vision_from");
     constexpr std::pair<const char*, const char*> kParts[] = {{"no-load-optim", "checkpoint.load_optimizer"},
                                                               {"no-load-scheduler", "checkpoint.load_scheduler"},
                                                               {"no-load-rng", "checkpoint.load_rng"}};

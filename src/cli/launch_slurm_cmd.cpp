@@ -115,6 +115,39 @@ void check_data(Recipe recipe, const SlurmOptions& options, const Allocation& al
   append(preflight.problems, check_data(recipe, topology, data_uses(recipe)).problems);
 }
 
+// Relative paths are those of the job.
+CheckpointConfig in_folder_of(const SlurmOptions& options, CheckpointConfig config) {
+  for (std::string* path : {&config.save, &config.load, &config.load_nemotron, &config.load_vision_from,
+                            &config.init.nemotron, &config.init.vision, &config.init.language, &config.init.finetune})
+    if (!path->empty()) *path = fs::path(options.workdir) / *path;
+  return config;
+}
+
+// Returns how the run would start now, as SlurmJob::start.
+std::string check_checkpoints(const Recipe& recipe, const SlurmOptions& options, const Allocation& allocation,
+                              Preflight& preflight) {
+  const CheckpointConfig config = in_folder_of(options, recipe.checkpoint);
+  const std::string &save = config.save, &load = config.load, load_here = seen_here(options, load);
+  append(preflight.problems, init_problems(config));
+  std::vector<PathUse> uses;
+  use_inside({"--save", save, PathUse::Written}, options, uses, preflight);
+  if (load != save) use_inside({"--load", load, PathUse::Shared}, options, uses, preflight);
+  RunStart start;
+  const bool is_seen = load.empty() || (path_on_host(options, load) && can_be_seen(load_here));
+  if (is_seen) try {
+      CheckpointConfig here = config;
+      here.load = load_here;
+      start = find_start(here);
+    } catch (const std::exception& e) {
+      preflight.problems.push_back({e.what(), "checkpoint.load", "`braid ckpt verify` shows what is intact"});
+    }
+  if (is_seen && !start.resumes)
+    for (const WeightSource& source : weight_sources(config))
+      use_inside({source.key, source.path, PathUse::MustExist}, options, uses, preflight);
+  check_paths(uses, allocation, preflight);
+  return is_seen ? start.words : fmt::format("resumes if '{}' has a checkpoint, which is not visible here", load);
+}
+
 // The checks before the launch of a recipe.
 Preflight preflight_of(const Recipe& recipe, const std::string& recipe_path, const SlurmOptions& options,
                        const Allocation& allocation) {
@@ -126,13 +159,7 @@ Preflight preflight_of(const Recipe& recipe, const std::string& recipe_path, con
     append(preflight.problems,
            gpu_memory_problems(recipe, topology, static_cast<std::int64_t>(options.gpu_memory_gb * 1e9)));
   }
-  std::vector<PathUse> uses = paths_of(options, preflight);
-  const std::string &save = recipe.checkpoint.save, &load = recipe.checkpoint.load;
-  if (!save.empty())
-    use_inside({"--save", fs::path(options.workdir) / save, PathUse::Written}, options, uses, preflight);
-  if (!load.empty() && load != save)
-    use_inside({"--load", fs::path(options.workdir) / load, PathUse::Shared}, options, uses, preflight);
-  check_paths(uses, allocation, preflight);
+  check_paths(paths_of(options, preflight), allocation, preflight);
   for (const auto& [what, path] : {std::pair{"the recipe", recipe_path},
                                    {"braid", own_executable()},
                                    {"--log-dir", options.log_dir}})  // with the metrics, which rank 0 writes
@@ -228,11 +255,17 @@ void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
   const auto folder = [&](const std::string& path) {
     return (fs::path(options.workdir) / path / "").lexically_normal();
   };
-  if (!options.requeue.value_or(false) || (!save.empty() && !load.empty() && folder(save) == folder(load))) return;
+  if (!options.requeue.value_or(false)) return;
+  if (const std::string lost = not_resumed(recipe.checkpoint); !lost.empty())
+    throw ConfigError({"a requeued run would lose at each start: " + lost, "--requeue",
+                       "leave these keys out; they are for one start that a person makes"});
+  if (!save.empty() && !load.empty() && folder(save) == folder(load)) return;
   throw ConfigError(
       {fmt::format("a requeued run would start from {} each time, because the recipe does not {}",
                    load.empty() ? "its beginning" : "'" + load + "'", save.empty() ? "save" : "load what it saves"),
-       "--requeue", "give --save FOLDER and --load FOLDER with the same folder"});
+       "--requeue",
+       "give --save FOLDER and --load FOLDER with the same folder; weights to begin with are given as "
+       "checkpoint.init"});
 }
 
 // A working folder that only the nodes or a container have is not created here.
@@ -408,8 +441,12 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
   complete(launch, fs::path(path).stem().string(), kTasks[0]);
   const SlurmOptions& options = launch.options;
   const Allocation allocation = {*options.nodes, options.gpus_per_node};
-  settle(preflight_of(recipe, path, options, allocation), options, allocation, launch.force);
-  return job_of_recipe(options, path, recipe, overrides);
+  Preflight preflight = preflight_of(recipe, path, options, allocation);
+  const std::string start = check_checkpoints(recipe, options, allocation, preflight);
+  settle(std::move(preflight), options, allocation, launch.force);
+  SlurmJob job = job_of_recipe(options, path, recipe, overrides);
+  job.start = start;
+  return job;
 }
 
 SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
@@ -458,6 +495,7 @@ int launch_slurm(LaunchSlurm launch, const Call& call) {
     return 0;
   }
   write_script(launch.options, script);
+  if (!job.start.empty()) fmt::print("a start now {}\n", job.start);
   if (launch.submit) return submit_script(launch.options);
   fmt::print("wrote {}: {}, {}\n  sbatch {}\n", launch.options.output, counted(job.nodes, "node"),
              counted(job.nodes * job.ranks_per_node, "rank"), shell_quoted(launch.options.output));

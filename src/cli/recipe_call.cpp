@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/strings.h"
 #include "base/terminal.h"
+#include "ckpt/checkpoint_files.h"
 #include "cli/command.h"
 #include "cli/from_megatron.h"
 #include "cli/start.h"
@@ -149,9 +150,9 @@ std::vector<Problem> problems_of_files(const RecipeSource& source) {
   Recipe recipe;
   describe(reader, recipe);
   const DataConfig& data = recipe.data.set;
-  std::vector<std::pair<std::string, std::string>> files = {
-      {"checkpoint.load_nemotron", recipe.checkpoint.load_nemotron},
-      {"checkpoint.load_vision_from", recipe.checkpoint.load_vision_from}};
+  std::vector<std::pair<std::string, std::string>> files;
+  if (recipe.checkpoint.load.empty() || iterations_in(recipe.checkpoint.load).empty())  // else it would resume
+    for (const WeightSource& source : weight_sources(recipe.checkpoint)) files.emplace_back(source.key, source.path);
   std::vector<Problem> problems;
   if (!is_mock(recipe.data)) files.push_back({"data.tokenizer", data.tokenizer});
   if (!is_mock(recipe.data) && !data.path.empty()) try {

@@ -14,7 +14,7 @@
 #include "cluster/megatron/megatron_flags.h"
 #include "plan/show.h"
 #include "run/recipe.h"
-#include "run/resume/checkpoint_config.h"
+#include "run/start_checks.h"
 
 namespace braid {
 namespace {
@@ -22,6 +22,7 @@ namespace {
 // Configures a run that saves no checkpoint, writes no log, and loads only the weights.
 void evaluate_only(Recipe& recipe, const EvalOptions& options) {
   CheckpointConfig& checkpoint = recipe.checkpoint;
+  checkpoint.init = {};
   if (checkpoint.load.empty() && checkpoint.load_nemotron.empty())
     throw ConfigError({"there is no checkpoint to evaluate", "checkpoint.load", "give --load FOLDER"});
   checkpoint.save.clear();
@@ -60,14 +61,7 @@ int evaluate(const RankCommands& as_rank, const EvalOptions& options, const std:
 
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   std::vector<std::string> parts;
-  if (!checkpoint.load.empty())
-    parts.push_back(!find_iteration(checkpoint.load, checkpoint.load_fallback == LoadFallback::Always)
-                        ? fmt::format("starts from scratch, since {} has no checkpoint yet", checkpoint.load)
-                    : checkpoint.finetune ? fmt::format("starts at iteration 0 with the weights of {}", checkpoint.load)
-                                          : fmt::format("resumes from {}", checkpoint.load));
-  if (!checkpoint.load_nemotron.empty()) parts.push_back(fmt::format("starts from {}", checkpoint.load_nemotron));
-  if (!checkpoint.load_vision_from.empty())
-    parts.push_back(fmt::format("encoder from {}", checkpoint.load_vision_from));
+  if (const RunStart start = find_start(checkpoint); !start.words.empty()) parts.push_back(start.words);
   if (!checkpoint.save.empty())
     parts.push_back(fmt::format("saves to {}{}", checkpoint.save,
                                 checkpoint.save_interval ? fmt::format(" every {} and at the end",
@@ -186,7 +180,12 @@ int train_recipe(const RankCommands& as_rank, const TrainOptions& options, Recip
   print_warnings(problems.warnings);
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
-  if (first && problems.list.empty()) announce(options, call, topology);
+  if (first && problems.list.empty()) {
+    if (job.restarts > 0 && !recipe.checkpoint.load.empty() && !find_start(recipe.checkpoint).resumes)
+      print_warnings({fmt::format("Slurm has requeued this job {}, but it does not resume: nothing was saved in '{}'",
+                                  counted(job.restarts, "time"), recipe.checkpoint.load)});
+    announce(options, call, topology);
+  }
   if (spec) return as_rank.train(recipe, topology, *spec, job, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),

@@ -50,7 +50,6 @@ constexpr const char *kLoad = "checkpoint.load", *kFolder = "give the folder of 
 // A folder that a recipe key names; with a fallback, an older iteration replaces a damaged or missing newest one.
 struct NamedFolder {
   std::string key, path;
-  KeyScheme scheme = KeyScheme::Nemotron;
   bool falls_back = false;
 
   [[noreturn]] void refuse(std::string what, std::string fix) const {
@@ -121,20 +120,19 @@ std::unique_ptr<DistCheckpoint> opened(const std::string& folder, const NamedFol
   named.refuse(error, named.falls_back ? kNoReadableCheckpoint : fallback_advice(named.path, *iteration));
 }
 
-void check_model(const DistCheckpoint& checkpoint, const NamedFolder& named, const Recipe& recipe,
-                 const Topology& topology) {
-  const DistMetadata& metadata = checkpoint.metadata();
-  const bool is_ours = named.scheme == KeyScheme::Modules;
-  std::vector<StoredSet> sets =
-      stored_sets(recipe.model.model, topology, named.scheme, is_ours ? "" : nemotron_root(metadata));
-  if (!recipe.checkpoint.load_vision_from.empty()) std::erase_if(sets, std::not_fn(is_encoder));
+void check_weights(const DistCheckpoint& checkpoint, const std::vector<StoredSet>& sets, const NamedFolder& named,
+                   const Recipe& recipe) {
   try {
     check_wanted(wanted_of(sets), checkpoint, "is it a checkpoint of another model, or of other sizes?");
   } catch (const DataError& e) {
     named.refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
                                        recipe.model.provider, checkpoint.folder()));
   }
-  if (!is_ours || !recipe.checkpoint.load_optimizer || recipe.checkpoint.finetune) return;
+}
+
+void check_optimizer(const DistCheckpoint& checkpoint, const std::vector<StoredSet>& sets, const NamedFolder& named,
+                     const Recipe& recipe) {
+  const DistMetadata& metadata = checkpoint.metadata();
   const std::vector<std::string> frozen = frozen_sets(recipe);
   for (const StoredSet& set : sets)
     if (!contains(frozen, set.name) && !has_key_with(metadata, set.branch + "optimizer.") &&
@@ -143,19 +141,25 @@ void check_model(const DistCheckpoint& checkpoint, const NamedFolder& named, con
                    "load only the weights with --no-load-optim or --finetune");
 }
 
-// The checks that the launcher can make without reading tensors. Finds the data of the stored run.
-void check_folder(const std::string& folder, const NamedFolder& named, const Recipe& recipe, const Topology& topology,
-                  StoredData& data) {
+// The checks that the launcher can make without reading tensors.
+void check_source(const std::string& folder, const NamedFolder& named, const WeightSource& source, const Recipe& recipe,
+                  const Topology& topology) {
+  const auto checkpoint = opened(folder, named, nullptr);
+  check_weights(*checkpoint, sets_of(source, checkpoint->metadata(), recipe.model.model, topology), named, recipe);
+}
+
+// The same for a run that resumes. Finds the data of the stored run.
+void check_stored_run(const std::string& folder, const NamedFolder& named, const Recipe& recipe,
+                      const Topology& topology, StoredData& data) {
   const CheckpointConfig& config = recipe.checkpoint;
-  const bool resumes = named.scheme == KeyScheme::Modules && !config.finetune;
   StoredRun stored;
-  const auto checkpoint = opened(folder, named, resumes ? &stored : nullptr);
-  check_model(*checkpoint, named, recipe, topology);
-  if (!resumes) return;
+  const auto checkpoint = opened(folder, named, &stored);
+  const std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology);
+  check_weights(*checkpoint, sets, named, recipe);
+  if (config.load_optimizer) check_optimizer(*checkpoint, sets, named, recipe);
   data.positions = std::move(stored.data_positions);
   try {
-    if (!data.positions.empty() && config.load_rng)
-      data.seed = stored_seed(*checkpoint, stored_sets(recipe.model.model, topology).front());
+    if (!data.positions.empty() && config.load_rng) data.seed = stored_seed(*checkpoint, sets.front());
   } catch (const DataError& e) {
     named.refuse(e.what(), way_on_without(checkpoint->folder(), named));
   }
@@ -171,33 +175,72 @@ void check_folder(const std::string& folder, const NamedFolder& named, const Rec
   }
 }
 
+// What to do if `load` has no checkpoint; nothing if the run may start without one.
+std::optional<std::string> fix_of_missing(const CheckpointConfig& config, bool only_evaluates = false) {
+  const std::string folder = kFolder;
+  if (only_evaluates) return folder;
+  if (config.must_exist || config.finetune)
+    return folder + ", or leave out --finetune and --exit-on-missing-checkpoint";
+  if (config.save.empty() || !is_same_folder(config.load, config.save))
+    return folder + "; leave out --load to start from scratch, or give --save the same folder";
+  return std::nullopt;
+}
+
+NamedFolder folder_to_resume_from(const CheckpointConfig& config) {
+  return {kLoad, without_end_slash(config.load), config.load_fallback == LoadFallback::Always};
+}
+
+void check_what_is_loaded(const Recipe& recipe, const Topology& topology, bool only_evaluates, StoredData& data) {
+  const CheckpointConfig& config = recipe.checkpoint;
+  throw_if_any(init_problems(config));
+  const NamedFolder load = folder_to_resume_from(config);
+  const auto iteration = load.path.empty() ? std::nullopt : find_folder(load, fix_of_missing(config, only_evaluates));
+  if (iteration && config.finetune)
+    return check_source(*iteration, load, {WeightSource::Kind::Finetune, kLoad, load.path}, recipe, topology);
+  if (iteration) return check_stored_run(*iteration, load, recipe, topology, data);
+  for (const WeightSource& source : weight_sources(config)) {
+    const NamedFolder named = {source.key, source.path};
+    check_source(*find_folder(named, kFolder), named, source, recipe, topology);
+  }
+}
+
 }  // namespace
 
 LoadFindings check_load(const Recipe& recipe, const Topology& topology, bool only_evaluates) {
-  const CheckpointConfig& config = recipe.checkpoint;
-  NamedFolder named = {kLoad, config.load, KeyScheme::Modules, config.load_fallback == LoadFallback::Always};
-  if (!config.load_vision_from.empty()) named = {"checkpoint.load_vision_from", config.load_vision_from};
-  if (!config.load_nemotron.empty()) named = {"checkpoint.load_nemotron", config.load_nemotron};
-  named.path = without_end_slash(named.path);
-  if (named.path.empty()) return {};
-  const std::string folder = kFolder;
-  std::optional<std::string> fix;  // none: a run that resumes from its own folder starts from scratch
-  if (only_evaluates || named.key != kLoad)
-    fix = folder;
-  else if (config.must_exist || config.finetune)
-    fix = folder + ", or leave out --finetune and --exit-on-missing-checkpoint";
-  else if (config.save.empty() || !is_same_folder(config.load, config.save))
-    fix = folder + "; leave out --load to start from scratch, or give --save the same folder";
   LoadFindings found;
   try {
-    if (const auto iteration = find_folder(named, fix)) check_folder(*iteration, named, recipe, topology, found.data);
+    check_what_is_loaded(recipe, topology, only_evaluates, found.data);
   } catch (const ConfigError& e) {
     found.problems = e.problems();
   } catch (const fs::filesystem_error& e) {
-    found.problems = {{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), named.key,
+    found.problems = {{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), kLoad,
                        "give a checkpoint that you have permission to read"}};
   }
   return found;
+}
+
+RunStart find_start(const CheckpointConfig& config) {
+  const std::vector<WeightSource> sources = weight_sources(config);
+  const std::string weights =
+      joined(vector_of<std::string>(
+                 sources, [](const WeightSource& source) { return fmt::format("{} ({})", source.path, source.key); }),
+             " and ");
+  const NamedFolder load = folder_to_resume_from(config);
+  if (load.path.empty()) return {.words = sources.empty() ? "" : "starts with the weights of " + weights};
+  const auto folder = find_iteration(load.path, load.falls_back);
+  if (folder && config.finetune) return {.words = fmt::format("starts at iteration 0 with the weights of {}", *folder)};
+  if (folder) {
+    std::string words = "resumes from " + *folder;
+    if (const std::string lost = not_resumed(config); !lost.empty()) words += " without its " + lost;
+    for (const WeightSource& source : sources)
+      words += fmt::format(", and does not use {}={}{}", source.key, source.path,
+                           is_there(source.path) ? "" : ", which no longer exists");
+    return {.resumes = true, .words = words};
+  }
+  if (fix_of_missing(config)) return {.words = fmt::format("is refused, since {} has no checkpoint", load.path)};
+  if (sources.empty()) return {.words = fmt::format("starts from scratch, since {} has no checkpoint yet", load.path)};
+  return {.words = fmt::format("starts with the weights of {}, since {} has no complete checkpoint{}", weights,
+                               load.path, has_interrupted_save(load.path) ? ", only an interrupted save" : " yet")};
 }
 
 }  // namespace braid

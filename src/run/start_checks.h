@@ -39,4 +39,11 @@ struct LoadFindings {
 // Does not read tensors. A command that only evaluates gets no advice to start from scratch.
 LoadFindings check_load(const Recipe& recipe, const Topology& topology, bool only_evaluates = false);
 
+// How a run would start now. DataError if all that its folder has is damaged.
+struct RunStart {
+  bool resumes = false;
+  std::string words{};  // "resumes from ckpt/iter_0000100"; empty: with random weights, since nothing else was asked
+};
+RunStart find_start(const CheckpointConfig& config);
+
 }  // namespace braid

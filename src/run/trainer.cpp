@@ -196,7 +196,8 @@ class Run {
     if (position_.iteration > 0 && position_.iteration < iterations_)
       say(fmt::format("the run continues after iteration {} and {}", position_.iteration,
                       counted(position_.consumed_samples, "sample")));
-    if (resumes_in_place(recipe_.checkpoint)) {
+    initialized_from_ = loaded->initialized_from;
+    if (loaded->resumes && resumes_in_place(recipe_.checkpoint)) {
       saver_->resumed_from(position_.iteration);
       saved_iteration_ = position_.iteration;
     }
@@ -227,6 +228,7 @@ class Run {
                   .fully_reshardable = recipe_.checkpoint.fully_reshardable,
                   .world_size = world_.size(),
                   .recipe = to_yaml(recipe_),
+                  .initialized_from = initialized_from_,
                   .data_positions = data_positions_},
                  seed_);
     saved_iteration_ = position_.iteration;
@@ -418,6 +420,7 @@ class Run {
   std::optional<RunLog> log_;               // on the logging rank
   RunPosition position_;
   std::int64_t saved_iteration_ = 0;
+  std::string initialized_from_;          // as in CommonState
   std::optional<CheckpointSaver> saver_;  // when there is a folder to save to
   std::vector<double> losses_;
   std::vector<double> named_attention_paths_ = std::vector<double>(kAttentionPathNames.size());

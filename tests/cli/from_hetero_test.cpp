@@ -97,7 +97,7 @@ const std::map<std::string, Launch>& runs() {
 // The recipe in full, without the places of files, and what no command line gives.
 std::string comparable(Recipe recipe) {
   recipe.checkpoint.save = recipe.checkpoint.load = recipe.log.tensorboard_dir = "";
-  recipe.checkpoint.load_nemotron = recipe.checkpoint.load_vision_from = "";
+  recipe.checkpoint.init = {};
   recipe.data.set.path = recipe.data.set.tokenizer = recipe.data.set.prompt_format = "";
   recipe.data.media.clear();
   recipe.cluster = {};

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include "base/strings.h"
+#include "ckpt/checkpoint_files.h"
 #include "data/draw/data_set.h"
 #include "support/operation_counter.h"
 
@@ -21,11 +22,17 @@ class KilledRuns : public ::testing::Test {
  protected:
   std::string root() const { return folder_.path() + "/ckpt"; }
 
+  using Words = std::vector<std::string>;
+
   Finished train(const std::map<std::string, std::string>& env) const { return train(recipe_, env); }
   Finished train(const std::string& recipe, const std::map<std::string, std::string>& env) const {
-    return testing::run_program({testing::built_program("braid"), "train", recipe, "--save", root(), "--load", root(),
-                                 "--save-interval", "2", "--checkpoint.keep_last", "1", "--metrics-file", metrics()},
-                                env);
+    return train(recipe, {"--load", root()}, env);
+  }
+  Finished train(const std::string& recipe, const Words& start, const std::map<std::string, std::string>& env) const {
+    Words words = {testing::built_program("braid"), "train", recipe,           "--save", root(), "--save-interval", "2",
+                   "--checkpoint.keep_last",        "1",     "--metrics-file", metrics()};
+    words.insert(words.end(), start.begin(), start.end());
+    return testing::run_program(words, env);
   }
 
   // By iteration; if an iteration was trained twice, the last loss counts.
@@ -92,6 +99,39 @@ TEST_F(KilledRuns, GoOnByThemselvesWithTheSameLosses) {
   }
   printf("%d runs killed, at %zu of %ld operations\n", killed, tried.size(), operations);
   EXPECT_GT(killed, 0);
+}
+
+// Killed at any operation of its saves, a run takes the weights of its init again only if it has no complete
+// checkpoint.
+TEST_F(KilledRuns, AreInitializedOnlyUntilTheFirstCheckpointIsComplete) {
+  const std::string source = folder_.path() + "/source";
+  ASSERT_EQ(
+      testing::run_program({testing::built_program("braid"), "train", recipe_, "--save", source, "--train-iters", "1"})
+          .exit_code,
+      0);
+  const Words init = {"--checkpoint.init.finetune", source};
+  OperationCounter counter(folder_.path() + "/counter");
+  const auto env = counter.environment(root());
+  counter.kill_at(0);
+  const Finished whole = train(recipe_, init, env);
+  ASSERT_EQ(whole.exit_code, 0) << whole.out << whole.err;
+  const std::map<int, double> expected = losses();
+  const std::int64_t operations = counter->count;
+  std::set<bool> resumed;
+  for (const std::int64_t operation : {operations / 8, operations / 2}) {
+    clear();
+    counter.kill_at(operation);
+    EXPECT_NE(train(recipe_, init, env).exit_code, 0);
+    counter.kill_at(0);
+    const bool has_checkpoint = !iterations_in(root()).empty();
+    const Finished second = train(recipe_, init, env);
+    EXPECT_EQ(second.exit_code, 0) << second.out << second.err;
+    EXPECT_EQ(second.out.find("initialized the weights") == std::string::npos, has_checkpoint) << second.out;
+    EXPECT_EQ(second.out.find("the run continues after") != std::string::npos, has_checkpoint) << second.out;
+    EXPECT_EQ(losses(), expected) << second.out;
+    resumed.insert(has_checkpoint);
+  }
+  EXPECT_EQ(resumed.size(), 2u) << "one kill before the first checkpoint was complete, one after it";
 }
 
 // A rank is killed during a save; the run continues with another number of replicas, which share the same two lanes of

@@ -156,6 +156,57 @@ TEST_F(Start, ARunStartsFromScratchAndThenResumesOnlyTheSameModel) {
               AllOf(HasSubstr("common.pt"), HasSubstr("fix:   no older checkpoint can be read")));
 }
 
+// One command: its first start takes the weights of another run, later ones resume, whatever became of those weights.
+TEST_F(Start, ARunIsInitializedElseResumed) {
+  const std::string source = in_folder("source"), save = in_folder("ckpt");
+  ASSERT_EQ(train({"--save", source, "--seed", "7"}).exit_code, 0);
+  const Words command = {"--pretrained-checkpoint", source, "--save", save, "--exit-interval", "1"};
+  const std::string weights = source + " (checkpoint.init.finetune)";
+  const Finished first = train(command);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, AllOf(HasSubstr("braid: starts with the weights of " + weights + ", since " + save +
+                                         " has no complete checkpoint yet; saves to " + save),
+                               HasSubstr("initialized the weights of language from " + source + "/iter_0000002 ")));
+  EXPECT_THAT(testing::run_program({testing::built_program("braid"), "ckpt", "ls", save + "/iter_0000001"}).out,
+              HasSubstr("\ninitialized from  checkpoint.init.finetune=" + source + "/iter_0000002\n"));
+  const Words unlike = {"--pretrained-checkpoint", source, "--save", in_folder("b"), "--model.language.ffn", "256"};
+  EXPECT_THAT(refusal(unlike), AllOf(HasSubstr("does not match the model in"),
+                                     HasSubstr("where: command line, --pretrained-checkpoint (checkpoint.init.fin")));
+  fs::remove_all(source);
+  const Finished second = train(command);
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.out, AllOf(HasSubstr("braid: resumes from " + save + "/iter_0000001, and does not use " +
+                                          "checkpoint.init.finetune=" + source + ", which no longer exists; saves to"),
+                                HasSubstr("the run continues after iteration 1 "), Not(HasSubstr("initialized"))));
+  EXPECT_THAT(testing::run_program({testing::built_program("braid"), "ckpt", "ls", save}).out, HasSubstr("latest"));
+  const auto with = [&](const Words& more) {
+    Words words = {"--pretrained-checkpoint", source, "--save", in_folder("c")};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  EXPECT_THAT(refusal(with({})), HasSubstr("there is no folder '" + source));
+  EXPECT_THAT(refusal(with({"--load", save})), AllOf(HasSubstr("but load is '"), HasSubstr("fix:   leave out load")));
+  EXPECT_THAT(refusal(with({"--finetune"})), HasSubstr("leave it out: init.finetune takes only weights"));
+  EXPECT_THAT(refusal(with({"--load-nemotron-checkpoint", save})), HasSubstr("gives every start these weights"));
+  fs::remove(save + "/iter_0000001/.metadata");
+  fs::remove(save + "/iter_0000002/.metadata");
+  for (const Words& more : {Words{}, Words{"--load-fallback"}}) {
+    Words words = command;
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_THAT(refusal(words), HasSubstr(".metadata"));
+  }
+  fs::remove(save + "/latest_checkpointed_iteration.txt");
+  EXPECT_THAT(refusal(command), HasSubstr("it is damaged, and '" + save + "' has no complete checkpoint"));
+}
+
+// The job that Slurm has requeued before its first save begins again, and says so.
+TEST_F(Start, ARequeuedRunThatHasSavedNothingSaysSo) {
+  const std::string save = in_folder("ckpt");
+  const Finished run = train({"--save", save, "--load", save}, {{"SLURM_JOB_ID", "42"}, {"SLURM_RESTART_COUNT", "3"}});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("WARNING: Slurm has requeued this job 3 times, but it does not resume: nothing was"));
+}
+
 // The launcher holds the lock from before it starts a rank until all have ended.
 TEST_F(Start, ASecondRunWithTheSameSaveFolderIsToldWhichRunHoldsIt) {
   const std::string train =

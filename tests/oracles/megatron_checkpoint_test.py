@@ -464,9 +464,10 @@ def our_naming(folder, megatron, tmp_path_factory):
                       "--checkpoint.fully_reshardable=false")
 
 
-@pytest.mark.parametrize("naming", ["nemotron", "below_model"])
-def test_weights_of_a_nemotron_checkpoint(folder, megatron, our_naming, tmp_path, naming):
-    state, loss = start_from("--load-nemotron-checkpoint", folder / naming, tmp_path)
+@pytest.mark.parametrize("option, naming", [("--load-nemotron-checkpoint", "nemotron"),
+                                            ("--checkpoint.init.nemotron", "below_model")])
+def test_weights_of_a_nemotron_checkpoint(folder, megatron, our_naming, tmp_path, option, naming):
+    state, loss = start_from(option, folder / naming, tmp_path)
     expected = expected_weights(megatron[0]["shapes"]["vlm"], *OURS)
     assert weights_in(state).keys() == expected.keys()
     for key, value in expected.items():
@@ -482,6 +483,20 @@ def test_vision_of_a_nemotron_checkpoint(folder, megatron, tmp_path):
     vision = expected_weights(megatron[0]["shapes"]["vlm"], "vision")
     others = expected_weights(megatron[0]["shapes"]["vlm"], "language", "projection")
     assert all(torch.equal(state[key], value) for key, value in vision.items())
+    assert not any(torch.equal(state[key], value) for key, value in others.items())
+
+
+def test_vision_and_language_of_two_checkpoints(folder, megatron, tmp_path):
+    """The language model is from a checkpoint that has nothing else, and so no prefix in its keys."""
+    prefix = NEMOTRON["language"]
+    alone = {key[len(prefix):]: value for key, value in tensors_in(stored(folder / "nemotron")).items()
+             if key.startswith(prefix)}
+    dcp.save(alone, checkpoint_id=tmp_path / "alone", no_dist=True)
+    state, _ = start_from("--checkpoint.init.vision", folder / "below_model", tmp_path, "--checkpoint.init.language",
+                          tmp_path / "alone")
+    both = expected_weights(megatron[0]["shapes"]["vlm"], "vision", "language")
+    others = expected_weights(megatron[0]["shapes"]["vlm"], "projection")
+    assert all(torch.equal(state[key], value) for key, value in both.items())
     assert not any(torch.equal(state[key], value) for key, value in others.items())
 
 

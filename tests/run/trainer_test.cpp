@@ -79,6 +79,35 @@ TEST(Trainer, AStoppedRunIsResumed) {
   EXPECT_TRUE(losses_of(recipe_with(kOneRank, {save, load})).empty()) << "all iterations were done";
 }
 
+// A run that begins with the weights of another one and is stopped again and again, each time after one more iteration
+// and in another layout, is one run: only its first start takes these weights.
+TEST(Trainer, ARunWithAnInitIsInitializedOnce) {
+  const testing::TemporaryFolder folder;
+  const std::string source = folder.path() + "/source";
+  losses_of(recipe_with(kOneRank, {{"checkpoint.save", source}, {"stop.exit_interval", "2"}}));
+  const ConfigOverride init = {"checkpoint.init.finetune", source};
+  const std::vector<double> whole = losses_of(recipe_with(kOneRank, {init}));
+  EXPECT_NE(whole.front(), losses_alone().front());
+  const std::string root = folder.path() + "/run";
+  std::vector<double> losses;
+  ::testing::internal::CaptureStdout();
+  for (const char* topology :
+       {kOneRank, "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2}}}",
+        "{colocated: true, modules: {images: {kind: encoder, dp: 2}, language: {dp: 2}}}", kOneRank}) {
+    const std::string end = std::to_string(losses.size() + 3);
+    for (const double loss :
+         losses_of(recipe_with(topology, {init, {"checkpoint.save", root}, {"stop.exit_interval", end}})))
+      losses.push_back(loss);
+  }
+  const std::string output = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(losses, Pointwise(DoubleNear(1e-9), whole));
+  const std::string line = "from " + source + "/iter_0000002 (checkpoint.init.finetune)";
+  ASSERT_THAT(output, HasSubstr(line));
+  EXPECT_EQ(output.find("initialized the weights", output.find(line)), std::string::npos) << output;
+  const StoredRun stored = read_run(DistCheckpoint(iteration_folder(root, 12)));
+  EXPECT_EQ(stored.initialized_from, "checkpoint.init.finetune=" + source + "/iter_0000002");
+}
+
 // A signal is near a limit of time, so the run saves at once. An interval is planned.
 TEST(Trainer, ARunThatIsAskedToStopIsNotEvaluatedFirst) {
   const testing::TemporaryFolder folder;

@@ -394,6 +394,70 @@ TEST_F(DamagedCheckpoint, IsNoLongerTheLatest) {
   EXPECT_EQ(iterations_in(root()), (std::vector<std::int64_t>{4, 5}));
 }
 
+// --- checkpoint.init
+
+// What the ranks of a start with an init load, and what the first one says. `root` may differ between ranks.
+std::string said_by_init(const std::function<std::string(int rank)>& root, const Layout& layout,
+                         LoadFallback fallback = LoadFallback::Never) {
+  std::string said;
+  const std::string error = error_of<std::exception>([&] {
+    testing::train(
+        layout, {.steps = 0, .start = [&](Training& training, World& world) {
+                   const std::string own = root(world.rank());
+                   const CheckpointConfig config = {
+                       .save = own, .init = {.finetune = saved_in("one")}, .load = own, .load_fallback = fallback};
+                   const auto say = [&](const std::string& text) {
+                     if (world.rank() == 0) said += text + "\n";
+                   };
+                   const auto run = load_checkpoint(config, training, world, say);
+                   if (world.rank() == 0)
+                     said += fmt::format("{} {}\n", run->resumes ? "resumed" : "initialized", run->position.iteration);
+                   return 0;
+                 }});
+  });
+  return error == "no error" ? said : error;
+}
+
+TEST(Init, TakesTheWeightsOfAnyLayoutAndNothingElse) {
+  const testing::TemporaryFolder folder;
+  EXPECT_THAT(said_by_init([&](int) { return folder.path(); }, kLayouts.at("apart")),
+              AllOf(HasSubstr("no complete checkpoint in " + folder.path() + ": the run is initialized\n"),
+                    HasSubstr("initialized the weights of images.encoder, images.projector, language from " +
+                              iteration_folder(saved_in("one"), kSavedAfter) + " (checkpoint.init.finetune)\n"),
+                    HasSubstr("\ninitialized 0\n")));
+}
+
+// One rank does not see the checkpoint at first, as on some shared file systems. It must not make the run start anew.
+TEST(Init, OneRankThatSeesTheCheckpointIsEnough) {
+  const testing::TemporaryFolder folder;
+  const std::string late = folder.path() + "/late";
+  std::thread appears([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    fs::create_directory_symlink(saved_in("apart"), late);
+  });
+  const std::string said =
+      said_by_init([&](int rank) { return rank == 0 ? late : saved_in("apart"); }, {.language = {.dp = 2}});
+  appears.join();
+  EXPECT_THAT(said, AllOf(HasSubstr("not all ranks see iteration 1 of "), HasSubstr("\nresumed 1\n")));
+}
+
+TEST_F(DamagedCheckpoint, IsNeverInitializedAgain) {
+  const auto said = [&](LoadFallback fallback) { return said_by_init([&](int) { return root(); }, layout, fallback); };
+  flip_bit("__1_0.distcp");
+  EXPECT_THAT(said(LoadFallback::Never), AllOf(HasSubstr("__1_0.distcp"), Not(HasSubstr("initialized"))));
+  EXPECT_THAT(said(LoadFallback::Always), HasSubstr("\nresumed 4\n"));
+  for (const int iteration : {4, 5}) fs::remove(iteration_folder(root(), iteration) + "/.metadata");
+  for (const LoadFallback fallback : {LoadFallback::Never, LoadFallback::Always})
+    EXPECT_THAT(said(fallback), AllOf(HasSubstr(".metadata"), Not(HasSubstr("initialized"))));
+  fs::remove(root() + "/latest_checkpointed_iteration.txt");
+  for (const LoadFallback fallback : {LoadFallback::Never, LoadFallback::Always})
+    EXPECT_THAT(said(fallback), AllOf(HasSubstr("it is damaged"), Not(HasSubstr("initialized"))));
+  // What a killed first save leaves is no checkpoint.
+  fs::rename(iteration_folder(root(), 4), partial_folder(root(), 4));
+  fs::remove_all(iteration_folder(root(), 5));
+  EXPECT_THAT(said(LoadFallback::Always), HasSubstr("\ninitialized 0\n"));
+}
+
 // A schedule of another length would change the learning rate at once.
 TEST(Checkpoint, AnotherScheduleIsRefusedUnlessOneIsChosen) {
   CheckpointConfig config = {.load = saved_in("one")};

@@ -116,6 +116,7 @@ override-opt-param-scheduler -> checkpoint.scheduler=recipe
 overwrite-checkpoints -> checkpoint.overwrite=true
 sequence-parallel -> model.sequence_parallel=true
 profile -> log.profile.enabled=true
+pretrained-checkpoint= -> checkpoint.init.finetune
 profile-ranks=* -> log.profile.ranks || write --profile-ranks 0,3
 profile-step-end= -> log.profile.step_end
 profile-step-start= -> log.profile.step_start
@@ -350,7 +351,6 @@ enable-ft-package: braid launch slurm --requeue restarts a job; braid doctor say
 inprocess-restart: braid launch slurm --requeue restarts a job
 no-ckpt-fully-parallel-save: every rank writes its share
 use-checkpoint-args: the recipe describes the model; braid ckpt show prints what was saved
-pretrained-checkpoint=: start once with --load FOLDER --finetune
 ckpt-step=: give that iteration's folder: --load FOLDER/iter_0000100
 save-retain-interval=: checkpoint.keep_last sets how many checkpoints are kept
 non-persistent-save-interval=: saves are asynchronous: use a shorter --save-interval

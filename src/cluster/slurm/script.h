@@ -113,6 +113,7 @@ struct SlurmJob {
   bool sets_rank_variables = false;  // the text has RANK=... in it: see rank_environment()
   bool can_stop = false;             // ends cleanly on the stop signal
   std::vector<std::string> notes{};  // sentences for the reader
+  std::string start{};               // how a run would start now: "resumes from ckpt/iter_0000100"; empty: anew
 };
 
 // The arguments of rank_command() and node_command() for a Slurm job. If the text sets torchrun's variables for one

@@ -76,15 +76,17 @@ class CheckpointSaver {
 // --- loading
 
 struct LoadedRun {
+  bool resumes = false;  // false: it starts with these weights
   RunPosition position{};
   std::optional<std::int64_t> seed{};         // of random numbers; empty: the recipe's
   std::vector<std::string> data_positions{};  // by lane; empty: none was stored
   std::vector<std::string> missing_sets{};    // parameter sets that were not loaded
+  std::string initialized_from{};             // as in CommonState
 };
 
-// Collective over the world. Every rank reads only the tensor slices that it holds. DataError if the checkpoint is
-// damaged, or if a tensor of the model is missing or has another shape. Returns nothing and changes nothing if there is
-// no checkpoint to load. `say` is called on one rank.
+// Collective over the world. Resumes, or starts with the weights of weight_sources(). Every rank reads only the tensor
+// slices that it holds. DataError if the checkpoint is damaged, or if a tensor of the model is missing or has another
+// shape. Returns nothing and changes nothing if there is no checkpoint to load. `say` is called on one rank.
 std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
                                          const std::function<void(const std::string& text)>& say);
 

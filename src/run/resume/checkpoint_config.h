@@ -11,6 +11,14 @@ constexpr auto choice_names(LoadFallback) { return std::array{"requeued", "alway
 enum class ResumeWith { Same, Recipe, Checkpoint };
 constexpr auto choice_names(ResumeWith) { return std::array{"same", "recipe", "checkpoint"}; }
 
+// Where the weights of a run come from while its save folder has no complete checkpoint. Nothing else is loaded.
+struct InitConfig {
+  std::string nemotron{};            // all modules, in Nemotron's naming
+  std::string vision{}, language{};  // one module of such a checkpoint
+  std::string finetune{};            // all modules, in Braid's naming
+};
+bool is_given(const InitConfig& init);
+
 struct CheckpointConfig {
   std::string save{};                  // folder; nothing is saved when empty
   std::optional<int> save_interval{};  // iterations between saves; default: only at the end
@@ -20,6 +28,7 @@ struct CheckpointConfig {
   bool fully_reshardable = true;
   bool overwrite = false;  // replace another run's checkpoints in the folder
 
+  InitConfig init{};   // with it, `load` is the folder to save to
   std::string load{};  // at most one of these three
   std::string load_nemotron{};
   std::string load_vision_from{};
@@ -32,13 +41,28 @@ struct CheckpointConfig {
   bool finetune = false;
 };
 
+void describe(Fields& fields, InitConfig& init);
 void describe(Fields& fields, CheckpointConfig& config);
 std::vector<Problem> validate(const CheckpointConfig& config);  // keys as in a recipe's section "checkpoint"
+
+// The problem of an init beside a `load` from which no init can follow. A command that only evaluates has no init.
+std::vector<Problem> init_problems(const CheckpointConfig& config);
+
+// Weights with which a run starts that does not resume.
+struct WeightSource {
+  enum class Kind { Nemotron, Vision, Language, Finetune };
+  Kind kind;
+  std::string key, path;  // the key of the recipe: "checkpoint.init.vision"
+};
+std::vector<WeightSource> weight_sources(const CheckpointConfig& config);
 
 // Whether the folder that a run saves to has checkpoints of another run.
 inline constexpr const char* kSaveKey = "checkpoint.save";
 
 bool is_same_folder(const std::string& a, const std::string& b);
+
+// What a run that resumes leaves behind: "optimizer (load_optimizer=false)"; empty: nothing.
+std::string not_resumed(const CheckpointConfig& config);
 
 // Whether the run loads the folder that it saves to, or one of its iterations.
 bool resumes_in_place(const CheckpointConfig& config);

@@ -42,6 +42,7 @@ PickleValue to_pickle(const CommonState& state) {
                              {"consumed_train_samples", pickle(position.consumed_samples)},
                              {"world_size", pickle(state.world_size)},
                              {"recipe", pickle(state.recipe)},
+                             {"initialized_from", pickle(state.initialized_from)},
                              {"data_positions", pickle_list(vector_of<PickleValue>(state.data_positions, pickle))}})},
        {"checkpoint_version", pickle(3.0)},
        {"iteration", pickle(position.iteration)},
@@ -72,6 +73,7 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
     throw DataError(fmt::format("{}: iteration {} after {} samples is invalid", file, run.position.iteration,
                                 run.position.consumed_samples));
   run.recipe = value_of<std::string>(find(args, "recipe")).value_or("");
+  run.initialized_from = value_of<std::string>(find(args, "initialized_from")).value_or("");
   if (const auto* positions = as<PickleList>(find(args, "data_positions")))
     for (const PickleValue& item : positions->items)
       if (const auto* of_lane = as<std::string>(item)) run.data_positions.push_back(*of_lane);

@@ -30,8 +30,14 @@ std::optional<std::int64_t> newest_before(std::int64_t end, const std::string& r
   return largest(older.empty() ? std::nullopt : std::optional(older.back()), world);
 }
 
-// All ranks use the newest iteration that any of them sees. With a fallback to older iterations, a tracker that cannot
-// be read, or that names a missing iteration, counts as damage.
+// Whether any rank sees this file. Collective.
+bool any_sees(const std::string& path, World& world) {
+  return reduced({fs::exists(path) ? 1.0 : 0.0}, Reduce::Max, world)[0] > 0;
+}
+
+// All ranks use the newest iteration that any of them sees: one that sees none must not make the run start anew. With a
+// fallback to older iterations, a tracker that cannot be read, or that names a missing iteration, counts as damage.
+// DataError if all that was saved is damaged.
 std::optional<std::int64_t> agreed_iteration(const std::string& root, bool falls_back, World& world, const Say& say) {
   std::optional<std::int64_t> named;
   std::string error;
@@ -41,16 +47,24 @@ std::optional<std::int64_t> agreed_iteration(const std::string& root, bool falls
     if (!falls_back) throw;
     error = e.what();
   }
+  const double own = static_cast<double>(named.value_or(-1));
   named = largest(named, world);
   if (named) {
+    if (const double least = -reduced({-own}, Reduce::Max, world)[0]; least < static_cast<double>(*named))
+      say(fmt::format("not all ranks see iteration {} of {} yet", *named, root));
     // Waits briefly: on a shared file system some ranks see a folder later than others.
     constexpr int kTries = 50;
     const std::string folder = iteration_folder(root, *named);
     for (int i = 0; i < kTries && !fs::exists(folder); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     if (!falls_back && !fs::exists(folder)) latest_iteration(root);  // throws
   }
-  if (named || !falls_back) return named;
-  const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
+  if (named) return named;
+  const auto newest = falls_back ? newest_before(std::numeric_limits<std::int64_t>::max(), root, world) : std::nullopt;
+  if (!newest && error.empty()) try {
+      refuse_damaged_only(root);
+    } catch (const DataError& e) {
+      error = e.what();
+    }
   if (const std::string text = first_text(error, world); !text.empty()) {
     if (!newest) throw DataError(text);
     say(fmt::format("WARNING: {}; --load-fallback uses the newest complete iteration, {}", text, *newest));
@@ -88,12 +102,11 @@ class Load {
   // Throws Damaged if the checkpoint is corrupt.
   LoadedRun resume() {
     StoredRun stored;
-    if (!config_.finetune) guarded([&] { stored = read_run(*checkpoint_); });
-    const bool with_optimizer = config_.load_optimizer && !config_.finetune;
+    guarded([&] { stored = read_run(*checkpoint_); });
+    const bool with_optimizer = config_.load_optimizer;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
     check_wanted(wanted_of(sets_), *checkpoint_, "is it a checkpoint of another model, or of other sizes?");
-    if (!config_.finetune && config_.load_scheduler)
-      check_schedule(training_.schedule(), stored.scheduler, config_, checkpoint_->folder());
+    if (config_.load_scheduler) check_schedule(training_.schedule(), stored.scheduler, config_, checkpoint_->folder());
     report_unused(wanted_of(sets_), *checkpoint_, say_);
     if (with_optimizer)
       for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
@@ -104,28 +117,36 @@ class Load {
       refresh_optimizers();
     if (with_optimizer) check_unread();
     say_(loaded);
-    if (config_.finetune) return {};
     if (config_.load_scheduler) resume_schedule(stored.scheduler);
     std::optional<std::int64_t> seed;
     if (config_.load_rng) {
       guarded([&] { seed = stored_seed(*checkpoint_, sets_.front()); });
       if (!seed) say_("the checkpoint has no random number state: using train.seed");
     }
-    return {stored.position, seed, stored.data_positions};
+    return {.resumes = true,
+            .position = stored.position,
+            .seed = seed,
+            .data_positions = stored.data_positions,
+            .initialized_from = stored.initialized_from};
   }
 
-  // Loads weights in Nemotron's naming into the sets that `wants` selects; returns the names of the others.
-  std::vector<std::string> take_weights(const std::function<bool(const StoredSet&)>& wants) {
-    std::vector<StoredSet> sets = stored_sets(training_.model().provider(), training_.model().topology(),
-                                              KeyScheme::Nemotron, nemotron_root(checkpoint_->metadata()));
-    std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
-    check_wanted(wanted_of(sets), *checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
+  // Loads the weights of a source and nothing else.
+  void take_weights(const WeightSource& source, LoadedRun& run) {
+    const MimoModel& model = training_.model();
+    const std::vector<StoredSet> sets = sets_of(source, checkpoint_->metadata(), model.provider(), model.topology());
+    check_wanted(wanted_of(sets), *checkpoint_,
+                 source.kind == WeightSource::Kind::Finetune
+                     ? "is it a checkpoint of another model, or of other sizes?"
+                     : "is it a checkpoint in Nemotron's naming, of this model?");
     report_unused(wanted_of(sets), *checkpoint_, say_);
-    say_(read(model_state(training_.model(), sets, nullptr)));
+    say_(read(model_state(model, sets, nullptr)));
     refresh_optimizers();
-    std::vector<std::string> others = parameter_set_names(training_.model().topology());
-    for (const StoredSet& set : sets) std::erase(others, set.name);
-    return others;
+    const auto names = vector_of<std::string>(sets, &StoredSet::name);
+    say_(fmt::format("initialized the weights of {} from {} ({})", fmt::join(names, ", "), checkpoint_->folder(),
+                     source.key));
+    for (const std::string& name : names) std::erase(run.missing_sets, name);
+    run.initialized_from +=
+        fmt::format("{}{}={}", run.initialized_from.empty() ? "" : ", ", source.key, checkpoint_->folder());
   }
 
  private:
@@ -279,13 +300,27 @@ class Load {
   const std::vector<StoredSet> sets_;
 };
 
-LoadedRun resume_newest(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration,
-                        const Say& say) {
+LoadedRun without_weights(const Training& training) {
+  return {.missing_sets = parameter_set_names(training.model().topology())};
+}
+
+// Resumes from an iteration, or takes only its weights.
+LoadedRun load_iteration(const CheckpointConfig& config, Training& training, World& world, const std::string& folder,
+                         const Say& say) {
+  Load load(config, training, world, folder, say);
+  if (!config.finetune) return load.resume();
+  LoadedRun run = without_weights(training);
+  load.take_weights({WeightSource::Kind::Finetune, "checkpoint.load", folder}, run);
+  return run;
+}
+
+LoadedRun load_newest(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration,
+                      const Say& say) {
   const std::string& root = config.load;
   std::string newest_error;
   for (;;) {
     try {
-      LoadedRun run = Load(config, training, world, iteration_folder(root, iteration), say).resume();
+      LoadedRun run = load_iteration(config, training, world, iteration_folder(root, iteration), say);
       if (!newest_error.empty())
         say(fmt::format("WARNING: resuming from the older iteration {} of {} (--load-fallback)", iteration, root));
       return run;
@@ -302,34 +337,37 @@ LoadedRun resume_newest(const CheckpointConfig& config, Training& training, Worl
   }
 }
 
+// Starts with the weights of these sources. The first rank decides which iterations of their folders are used.
+LoadedRun load_weights(const std::vector<WeightSource>& sources, const CheckpointConfig& config, Training& training,
+                       World& world, const Say& say) {
+  LoadedRun run = without_weights(training);
+  for (const WeightSource& source : sources) {
+    std::vector<std::pair<int, std::string>> folder;
+    if (world.rank() == 0) folder.emplace_back(0, resolve_iteration(source.path));
+    Load(config, training, world, gathered_texts(folder, 1, world)[0], say).take_weights(source, run);
+  }
+  return run;
+}
+
 }  // namespace
 
 std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
                                          const Say& say) {
-  if (const bool all = !config.load_nemotron.empty(); all || !config.load_vision_from.empty()) {
-    // Refuses, before anything is read, modules that Nemotron's naming or the topology lacks.
-    const MimoModel& model = training.model();
-    const std::vector<StoredSet> sets = stored_sets(model.provider(), model.topology(), KeyScheme::Nemotron);
-    if (all && sets.size() != stored_sets(model.provider(), model.topology()).size())
-      throw ConfigError({"Nemotron checkpoints have no audio encoders", "checkpoint.load_nemotron",
-                         "leave the module out of the topology, or load only the vision encoder: --load-vision-from"});
-    if (!all && std::ranges::none_of(sets, is_encoder))
-      throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
-    Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
-    return LoadedRun{.missing_sets = load.take_weights([&](const StoredSet& set) { return all || is_encoder(set); })};
-  }
-  if (config.load.empty()) return std::nullopt;
-  if (fs::exists(config.load + "/.metadata"))  // an iteration's own folder
-    return Load(config, training, world, without_end_slash(config.load), say).resume();
-  const auto iteration = agreed_iteration(config.load, config.load_fallback == LoadFallback::Always, world, say);
-  if (!iteration) {
+  const std::string& root = config.load;
+  const std::vector<WeightSource> sources = weight_sources(config);
+  if (!root.empty()) {
+    if (any_sees(root + "/.metadata", world))  // an iteration's own folder
+      return load_iteration(config, training, world, without_end_slash(root), say);
+    if (const auto iteration = agreed_iteration(root, config.load_fallback == LoadFallback::Always, world, say))
+      return load_newest(config, training, world, *iteration, say);
     if (config.must_exist || config.finetune)
-      throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",
+      throw ConfigError({fmt::format("there is no checkpoint in '{}'", root), "checkpoint.load",
                          "give a folder that has one, or leave out --finetune and --exit-on-missing-checkpoint"});
-    say(fmt::format("no checkpoint in {}: the run starts from scratch", config.load));
-    return std::nullopt;
+    say(sources.empty() ? fmt::format("no checkpoint in {}: the run starts from scratch", root)
+                        : fmt::format("no complete checkpoint in {}: the run is initialized", root));
   }
-  return resume_newest(config, training, world, *iteration, say);
+  if (sources.empty()) return std::nullopt;
+  return load_weights(sources, config, training, world, say);
 }
 
 }  // namespace braid

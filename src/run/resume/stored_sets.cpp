@@ -187,6 +187,27 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
   return sets;
 }
 
+std::vector<StoredSet> sets_of(const WeightSource& source, const DistMetadata& metadata, const Provider& provider,
+                               const Topology& topology) {
+  using enum WeightSource::Kind;
+  std::vector<StoredSet> all = stored_sets(provider, topology);
+  if (source.kind == Finetune) return all;
+  const std::string root = nemotron_root(metadata);
+  std::vector<StoredSet> sets = stored_sets(provider, topology, KeyScheme::Nemotron, root);
+  if (source.kind == Nemotron && sets.size() != all.size())
+    throw ConfigError({"Nemotron checkpoints have no audio encoders", source.key,
+                       "leave the module out of the topology, or use only parts of the checkpoint: "
+                       "checkpoint.init.vision, checkpoint.init.language"});
+  if (source.kind == Vision) std::erase_if(sets, std::not_fn(is_encoder));
+  if (sets.empty()) throw ConfigError({"the topology has no vision encoder to load", source.key, "leave it out"});
+  if (source.kind != Language) return sets;
+  std::erase_if(sets, [&](const StoredSet& set) { return set.name != topology.language().name; });
+  // A language model that Megatron has trained alone.
+  KeyRule& rule = sets.front().rule;
+  if (!has_key_with(metadata, rule.prefix)) rule.prefix = "";
+  return sets;
+}
+
 bool has_key_with(const DistMetadata& metadata, const std::string& begin) {
   const auto found = metadata.tensors.lower_bound(begin);
   return found != metadata.tensors.end() && found->first.starts_with(begin);

@@ -77,6 +77,11 @@ inline bool is_encoder(const StoredSet& set) { return set.name.ends_with(".encod
 std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology,
                                    KeyScheme scheme = KeyScheme::Modules, const std::string& root = "");
 
+// The sets that get their weights from a source, with the keys that they have there. ConfigError if the model has no
+// such module, or one that the source cannot have.
+std::vector<StoredSet> sets_of(const WeightSource& source, const DistMetadata& metadata, const Provider& provider,
+                               const Topology& topology);
+
 bool has_key_with(const DistMetadata& metadata, const std::string& begin);
 // "model." if all of Nemotron's keys start with it, otherwise empty.
 std::string nemotron_root(const DistMetadata& metadata);
@@ -121,6 +126,7 @@ struct CommonState {
   bool fully_reshardable = true;
   int world_size = 1;
   std::string recipe{};                       // resolved, as YAML
+  std::string initialized_from{};             // the weights with which the run began; empty: random ones
   std::vector<std::string> data_positions{};  // by lane, as in LanePosition
 };
 
@@ -131,6 +137,7 @@ struct StoredRun {
   RunPosition position{};
   ScheduleState scheduler{};                  // empty: none was stored
   std::string recipe{};                       // empty: written by another program
+  std::string initialized_from{};             // empty: unknown, or random weights
   std::vector<std::string> data_positions{};  // by lane; empty: none were stored
 };
 StoredRun parse_common(const PickleValue& common, const std::string& file);

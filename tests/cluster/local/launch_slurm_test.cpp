@@ -172,8 +172,38 @@ TEST_F(LaunchSlurm, ARunThatSavesIsAskedTo) {
   EXPECT_THAT(refusal({kRecipe, "--requeue", "--save", "x", "--load", "y"}),
               AllOf(HasSubstr("would start from 'y' each time"), HasSubstr("does not load what it saves")));
   EXPECT_EQ(launch({kRecipe, "--requeue", "--save", "x", "--load", "./x/", "--dry-run"}).exit_code, 0);
+  EXPECT_THAT(refusal({kRecipe, "--requeue", "--save", "x", "--load", "x", "--no-load-optim"}),
+              HasSubstr("would lose at each start: optimizer (load_optimizer=false)"));
   EXPECT_THAT(refusal({kRecipe, "--save", "ckpt", "--time", "2"}), HasSubstr("--stop-lead"));
   EXPECT_EQ(launch({kRecipe, "--time", "2", "--dry-run"}).exit_code, 0);
+}
+
+// Both what is printed and the script say what a start would do.
+TEST_F(LaunchSlurm, SaysWhetherAStartInitializesOrResumes) {
+  fs::create_directories(path("weights"));
+  const std::vector<std::string> arguments = {kRecipe, "--save", "ckpt", "--checkpoint.init.nemotron", "weights"};
+  const std::string begins = fmt::format(
+      "starts with the weights of {0}/weights (checkpoint.init.nemotron), since "
+      "{0}/ckpt has no complete checkpoint yet",
+      folder_.path());
+  EXPECT_THAT(script(arguments), HasSubstr("\n# When this was written, a start " + begins + ".\n"));
+  EXPECT_THAT(launch(arguments).out, HasSubstr("a start now " + begins + "\n"));
+  fs::create_directories(path("ckpt/iter_0000020"));
+  folder_.write("ckpt/iter_0000020/.metadata", "");
+  fs::remove(path("weights"));
+  EXPECT_THAT(launch(arguments).out, HasSubstr("a start now resumes from " + path("ckpt/iter_0000020") +
+                                               ", and does not use checkpoint.init.nemotron=" + path("weights") +
+                                               ", which no longer exists\n"));
+  fs::remove(path("ckpt/iter_0000020/.metadata"));
+  EXPECT_THAT(refusal(arguments), HasSubstr("iter_0000020 has no .metadata: it is damaged"));
+  fs::remove_all(path("ckpt"));
+  EXPECT_THAT(refusal(arguments),
+              AllOf(HasSubstr("weights' does not exist"), HasSubstr("where: checkpoint.init.nemotron")));
+  EXPECT_THAT(refusal({kRecipe, "--save", "a", "--load", "b", "--checkpoint.init.nemotron", "weights"}),
+              HasSubstr("leave out load"));
+  const std::string unseen = "/no-such-root/ckpt";
+  EXPECT_THAT(script({kRecipe, "--save", unseen, "--checkpoint.init.nemotron", "/no-such-root/n", "--requeue"}),
+              HasSubstr("a start resumes if '" + unseen + "' has a checkpoint, which is not visible here.\n"));
 }
 
 // The staged copy is complete: it runs, and from the staged libraries.

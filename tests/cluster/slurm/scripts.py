@@ -30,11 +30,11 @@ class Job:
     """A script made by `braid launch slurm WORDS` in a folder of its own, submitted where jobs share nodes. Ranks meet
     at `address`; without one, where the script says."""
 
-    def __init__(self, cluster, folder, *words, command=(), env={}, address=HERE, partition="shared"):
+    def __init__(self, cluster, folder, *words, command=(), env={}, address=HERE, partition="shared", gpus=GPUS):
         self.cluster, self.folder = cluster, folder
         script = folder / "job.sbatch"
         meeting_point = ["--env", f"MASTER_ADDR={address}"] if address else []
-        launch = [BRAID, "launch", "slurm", *words, *meeting_point, "--nodes", NODES, "--gpus-per-node", GPUS, "--job-name", "job",
+        launch = [BRAID, "launch", "slurm", *words, *meeting_point, "--nodes", NODES, "--gpus-per-node", gpus, "--job-name", "job",
                   "--partition", partition, "--output", script, *(["--", *command] if command else [])]
         subprocess.run([str(word) for word in launch], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         # --exclusive, which the script asks for, would take all GPUs of a node.
@@ -78,8 +78,8 @@ class Job:
 
 
 def losses(metrics_file):
-    """[(iteration, loss)], the loss with all its digits."""
-    lines = map(json.loads, pathlib.Path(metrics_file).read_text().splitlines())
+    """[(iteration, loss)], the loss with all its digits. A line that does not end was cut when its run was killed."""
+    lines = [json.loads(line) for line in pathlib.Path(metrics_file).read_text().splitlines() if line.endswith("}")]
     return [(line["iteration"], repr(line["lm_loss"])) for line in lines]
 
 
