@@ -149,7 +149,8 @@ TEST_F(LaunchOther, LocalCountsTheGpus) {
 TEST_F(LaunchOther, ARecipeOfManyNodesIsOneWordAway) {
   const auto dry_run = [&](const char* name, const std::string& data) {
     return launch({"slurm", fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, name), "--account",
-                   "vision", "--partition", "batch", "--dry-run", data});
+                   "vision", "--partition", "batch", "--dry-run", data, "--checkpoint.init.nemotron=\"\"",
+                   "--checkpoint.init.vision=\"\""});
   };
   const auto script = [&](const char* name) {
     const Finished run = dry_run(name, "--mock-data");
