@@ -175,6 +175,14 @@ Conversation read_by_usual_names(const Sample& sample) {
   return builder.finish();
 }
 
+// The tokens of a document, all of which are learned.
+Conversation stored_ids(const Sample& sample) {
+  const std::string_view bytes = sample.find("ids")->bytes;
+  Conversation conversation = {.turns = {{"", ""}}, .ids = std::vector<int>(bytes.size() / sizeof(int))};
+  std::memcpy(conversation.ids->data(), bytes.data(), bytes.size());
+  return conversation;
+}
+
 bool maps_texts(const SampleFields& fields) {
   return !(fields.conversation + fields.question + fields.caption + fields.text).empty();
 }
@@ -233,13 +241,16 @@ std::vector<std::pair<std::string, std::string>> mappings_of(const Blend& blend,
   for (const Leaf& leaf : blend.leaves) {
     const auto& parts = leaf.spec.part_filter;
     mappings.emplace_back(fmt::format("the mapping in {}", in_quotes(leaf.spec.file)),
-                          (maps_texts(fields) ? "that of data.fields" : mapping_text(leaf.spec)) +
+                          (leaf.spec.has_ids    ? "token ids"
+                           : maps_texts(fields) ? "that of data.fields"
+                                                : mapping_text(leaf.spec)) +
                               (parts ? fmt::format(", only the parts {}", joined(*parts, ", ")) : ""));
   }
   return mappings;
 }
 
 Conversation read_conversation(const Sample& sample, const SampleSpec& spec, const SampleFields& fields) {
+  if (spec.has_ids) return stored_ids(sample);
   if (maps_texts(fields)) return read_by_recipe(sample, fields);
   return spec.field_map.empty() ? read_by_usual_names(sample) : read_typed(sample, spec);
 }

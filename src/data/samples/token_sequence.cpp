@@ -199,6 +199,7 @@ std::vector<std::string> SequenceMaker::unused_fields(const Conversation& conver
 
 ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
   std::vector<ChatTurn>& turns = conversation.turns;
+  if (conversation.ids) return {*conversation.ids, *conversation.ids};
   const bool is_plain = turns.front().role.empty();
   if (!config_.system.empty() && !is_plain && turns.front().role != "system")
     turns.insert(turns.begin(), {"system", config_.system});
@@ -245,18 +246,8 @@ SequenceSettings SequenceMaker::settings() const {
 }
 
 ChatTokens SequenceMaker::plain_tokens(const std::string& text) const {
-  ChatTokens tokens = {.tokens = tokenizer_->encode(text, /*add_special=*/true), .targets = {}};
-  if (config_.append_eod) {
-    const auto& eos = tokenizer_->settings().eos;
-    const std::optional<int> id = eos ? tokenizer_->find(*eos) : std::nullopt;
-    if (!id)
-      throw ConfigError(
-          {fmt::format("plain text ends with an EOS token, and the tokenizer {} has none", tokenizer_->where()),
-           "data.append_eod", "set eos_token in tokenizer_config.json, or data.append_eod=false"});
-    if (tokens.tokens.empty() || tokens.tokens.back() != *id) tokens.tokens.push_back(*id);
-  }
-  tokens.targets = tokens.tokens;
-  return tokens;
+  const std::vector<int> ids = encode_plain_text(*tokenizer_, text, config_.append_eod);
+  return {ids, ids};
 }
 
 // Puts the tokens of a picture's embeddings in the place of its tag's token.

@@ -21,9 +21,10 @@ inline constexpr std::string_view kPictureTag = "<image>";  // marks the place o
 
 struct Conversation {
   std::vector<ChatTurn> turns{};
-  std::vector<SamplePart> pictures{};  // in the order of their tags
-  TemplateInput tools{};               // a list of what the assistant may call
-  std::vector<std::string> unused{};   // names of the sample's keys and parts that nothing here reads
+  std::vector<SamplePart> pictures{};     // in the order of their tags
+  TemplateInput tools{};                  // a list of what the assistant may call
+  std::optional<std::vector<int>> ids{};  // the tokens of a text that is stored as such; its turn is then empty
+  std::vector<std::string> unused{};      // names of the sample's keys and parts that nothing here reads
 };
 
 // The fields that the recipe maps, by key.

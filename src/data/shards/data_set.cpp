@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "data/shards/document.h"
 #include "data/shards/energon_random.h"
+#include "data/shards/indexed_file.h"
 
 namespace braid {
 namespace {
@@ -126,6 +127,12 @@ DataSet open_jsonl(const std::string& path, const std::string& split) {
                                 index_file, index.end(), path, fs::file_size(path), path));
   DataSet data{.path = path, .split = split, .starts = {0}};
   add_shard(data, {fs::path(path).filename(), path, index.samples()}, index_file);
+  return data;
+}
+
+DataSet open_indexed_text(const std::string& path, const std::string& split) {
+  DataSet data{.path = path, .split = split, .starts = {0}};
+  add_shard(data, {fs::path(path).filename(), path, IndexedFile(indexed_prefix(path)).documents()}, path);
   return data;
 }
 
@@ -322,6 +329,7 @@ Blend open_path(const std::string& path, const Context& context, const DocumentN
             .subset = context.subset.value_or(Subset{}),
             .shuffle_epochs = context.shuffle_epochs};
   if (kind == PathKind::Folder) leaf.spec = read_sample_spec(path, config("dataset_config"));
+  leaf.spec.has_ids = kind == PathKind::IndexedText;
   Blend blend;
   blend.leaves.push_back(std::move(leaf));
   return blend;
@@ -364,12 +372,18 @@ PathKind kind_of_path(const std::string& path) {
                        "copy or mount it, and give the local path"});
   if (is_file(path) && path.ends_with(".jsonl")) return PathKind::Jsonl;
   if (is_file(path) && path.ends_with(".yaml")) return PathKind::Metadataset;
+  if (is_file(path) && path.ends_with(kIndexedTokens)) return PathKind::IndexedText;
   if (!info_path(path).empty()) return PathKind::Folder;
+  if (is_file(path + std::string(kIndexedTokens)) && is_file(path + std::string(kIndexedIndex)))
+    throw ConfigError({fmt::format("'{}' is the prefix of Megatron's indexed text, not a data set", path), "",
+                       fmt::format("give '{}{}' for a data set of its documents; only data.path of a run takes the "
+                                   "prefix, for samples in Megatron's order",
+                                   path, kIndexedTokens)});
   if (!is_there(path)) throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path"});
   refuse_unfinished(path);
   if (!is_folder(path))
     throw ConfigError({fmt::format("'{}' is not a data set", path), "",
-                       "give a prepared folder, a .jsonl file or a metadataset's .yaml file"});
+                       "give a prepared folder, a .jsonl file, a .bin file or a metadataset's .yaml file"});
   // Compressed ones are refused by `braid data prepare`.
   const auto endings = endings_in(path);
   if (!endings.contains(".tar") && !endings.contains(".tgz") && !endings.contains(".gz"))
@@ -406,6 +420,7 @@ DataSet open_data_set(const std::string& path, const std::string& split,
                       const std::optional<std::string>& split_config) {
   const PathKind kind = kind_of_path(path);
   BRAID_CHECK(kind != PathKind::Metadataset, "{}", path);
+  if (kind == PathKind::IndexedText) return open_indexed_text(path, split);
   return kind == PathKind::Jsonl ? open_jsonl(path, split) : open_folder(path, split, split_config);
 }
 

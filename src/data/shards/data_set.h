@@ -1,8 +1,9 @@
 // What a path given to training stands for: a data set, or a metadataset, which is a YAML file that blends several data
 // sets and metadatasets. The result is a flat list of data sets.
 //
-// A data set is a folder of tar shards that `braid data prepare` or Energon has prepared, or a JSONL file with its
-// index. split.yaml says which shards belong to a split, dataset.yaml which parts of a sample become which fields.
+// A data set is a folder of tar shards that `braid data prepare` or Energon has prepared, a JSONL file with its index,
+// or the .bin file of Megatron's indexed text, whose documents are its samples. split.yaml says which shards belong to
+// a split, dataset.yaml which parts of a sample become which fields.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,10 +21,11 @@ void refuse_unfinished(const std::string& folder);  // ConfigError
 // number of files.
 Problem without_tar_files(const std::string& folder);
 
-enum class PathKind { Folder, Jsonl, Metadataset };
+enum class PathKind { Folder, Jsonl, Metadataset, IndexedText };
 
 // ConfigError when it is none of them.
 PathKind kind_of_path(const std::string& path);
+inline bool has_splits(PathKind kind) { return kind == PathKind::Folder || kind == PathKind::Metadataset; }
 
 using Splits = std::vector<std::pair<std::string, std::vector<std::string>>>;  // names, and those of their shards
 struct SplitFile {
@@ -54,7 +56,7 @@ struct DataSet {
   std::uint64_t fingerprint() const;  // of the shards' names, counts and contents, and of what is excluded
 };
 
-// `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files have no splits.
+// `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files and indexed text have no splits.
 DataSet open_data_set(const std::string& path, const std::string& split,
                       const std::optional<std::string>& split_config = std::nullopt);
 
@@ -83,6 +85,7 @@ struct SampleSpec {
   std::optional<std::vector<std::string>> part_filter{};         // the only parts to read; nothing: all
   std::optional<std::int64_t> parallel_shard_iters{}, max_samples_per_sequence{};
   std::string file{};                     // the dataset.yaml
+  bool has_ids = false;                   // samples are token ids
   std::optional<Problem> needs_python{};  // why samples cannot be read; their order is still known
 };
 // `dataset_config`: the file below .nv-meta to use instead of dataset.yaml.

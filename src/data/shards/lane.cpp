@@ -141,17 +141,19 @@ LaneIdentity stored_identity(std::string_view sealed) { return unsealed(sealed).
 
 StreamState open_state(const LaneIdentity& identity, std::string_view sealed) {
   auto [stored, state] = unsealed(sealed);
-  if (stored.size() != identity.size())
-    throw DataError(
-        fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid; {}",
-                    stored.size(), identity.size(), kWayOn));
-  for (std::size_t i = 0; i < identity.size(); ++i) {
+  const bool is_alike = stored.size() == identity.size();  // then names may differ: data sets may move
+  for (std::size_t i = 0; i < std::min(identity.size(), stored.size()); ++i) {
     const auto& [name, value] = identity[i];
-    if (value != stored[i].second)
+    if (value != stored[i].second && (is_alike || name == stored[i].first))
       throw ConfigError(
           {fmt::format("{} has changed since the state was saved: {} then, {} now", name, stored[i].second, value),
            name, "use the same data and settings, or read the data from its start: checkpoint.load_data=false"});
   }
+  if (!is_alike)
+    throw DataError(
+        fmt::format("the state of a data lane depends on {} settings, not {}: it is from other data, or from another "
+                    "version of braid; {}",
+                    stored.size(), identity.size(), kWayOn));
   return std::move(state);
 }
 

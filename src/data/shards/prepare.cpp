@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "data/shards/document.h"
 #include "data/shards/energon_random.h"
+#include "data/shards/indexed_file.h"
 #include "formats/atomic_file.h"
 
 #ifdef BRAID_HAS_SQLITE
@@ -471,6 +472,9 @@ std::vector<std::string> prepare_warnings(const PrepareRequest& request, const S
 Prepared prepare_data_set(const PrepareRequest& request) {
   check_request(request);
   if (request.path.ends_with(".jsonl")) return prepare_lines(request);
+  if (request.path.ends_with(kIndexedTokens))
+    throw ConfigError({fmt::format("'{}' is Megatron's indexed text, whose index is its .idx file", request.path), "",
+                       "use it as it is"});
   if (!fs::is_directory(request.path))
     throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});
   if (!request.finishes_writing) refuse_unfinished(request.path);

@@ -1,10 +1,7 @@
 #include "data/shards/shard.h"
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include "base/files.h"
 #include "base/strings.h"
 #include "data/shards/energon_random.h"
+#include "data/shards/indexed_file.h"
 #include "formats/atomic_file.h"
 
 namespace braid {
@@ -229,36 +226,6 @@ void add_tar_member(std::string& archive, std::string_view name, std::string_vie
   archive.append(padded(content.size()) - content.size(), '\0');
 }
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  // A pipe could block open() or never end.
-  fd_ = Fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd_) {
-    const int error = errno;
-    const std::string what = fmt::format("cannot read '{}': {}", path_, std::strerror(error));
-    if (is_lasting_error(error)) throw ReadError(what);
-    throw SystemReadError(what);
-  }
-  struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode))
-    throw ReadError(fmt::format("cannot read '{}': not a regular file", path_));
-  size_ = static_cast<std::uint64_t>(info.st_size);
-}
-
-std::string InputFile::read(std::uint64_t offset, std::size_t size) const {
-  std::string bytes(size, '\0');
-  for (std::size_t done = 0; done < size;) {
-    const ssize_t got = ::pread(fd_.get(), bytes.data() + done, size - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
-      throw SystemReadError(fmt::format("cannot read '{}' at byte {}: {}", path_, offset, std::strerror(errno)));
-    if (got == 0)
-      throw ReadError(fmt::format("'{}' ends at byte {}, but {} bytes at byte {} are needed: it has been cut", path_,
-                                  offset + done, size, offset));
-    done += static_cast<std::size_t>(got);
-  }
-  return bytes;
-}
-
 SampleIndex::SampleIndex(const std::string& path) : file_(path) {
   if (file_.size() == 0 || file_.size() % sizeof(std::uint64_t) != 0)
     throw ReadError(
@@ -306,15 +273,34 @@ void Sample::add(SamplePart part) {
   *same = std::move(part);
 }
 
-OpenShard::OpenShard(const Shard& shard) : shard_(shard), file_(shard.path), index_(index_path(shard.path)) {
-  if (index_.samples() != shard.samples)
-    throw ReadError(
-        fmt::format("'{}' has {}, but .info.json counts {}: write it again with `braid data prepare --force`",
-                    index_path(shard.path), counted(index_.samples(), "sample"), shard.samples));
+std::string index_path(const std::string& data_path) {
+  if (data_path.ends_with(kIndexedTokens)) return indexed_prefix(data_path) + std::string(kIndexedIndex);
+  return data_path + ".idx";
+}
+
+OpenShard::OpenShard(const Shard& shard) : shard_(shard), file_(shard.path) {
+  if (shard.is_indexed_text())
+    text_ = std::make_unique<IndexedFile>(indexed_prefix(shard.path));
+  else
+    index_.emplace(index_path(shard.path));
+  const std::int64_t samples = text_ ? text_->documents() : index_->samples();
+  if (samples != shard.samples)
+    throw ReadError(fmt::format("'{}' has {}, but {} {}: write it again{}", index_path(shard.path),
+                                counted(samples, "sample"),
+                                text_ ? "when it was opened first it had" : ".info.json counts", shard.samples,
+                                text_ ? "" : " with `braid data prepare --force`"));
+}
+
+OpenShard::~OpenShard() = default;
+
+void OpenShard::check_size() const {
+  if (index_ && index_->end() > file_.size())
+    throw ReadError(fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path,
+                                file_.size(), index_->end()));
 }
 
 ByteRange OpenShard::range(std::int64_t index) const {
-  const ByteRange range = index_.range(index);
+  const ByteRange range = index_->range(index);
   if (range.end > file_.size())
     throw ReadError(
         fmt::format("'{}' ends at byte {}, before the end of its sample {} at byte {}: it has been cut, or is not the "
@@ -349,7 +335,7 @@ bool OpenShard::leads_to(std::int64_t index) const {
 // `bytes`: at least those of the sample.
 Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const TarBytes& bytes, bool only_key) const {
   if (range.end % kTarBlock != 0 && range.end != file_.size())
-    throw index_.misfit(fmt::format("sample {} is said to end at byte {}, within a block", index, range.end));
+    throw index_->misfit(fmt::format("sample {} is said to end at byte {}, within a block", index, range.end));
   Sample sample{.shard = shard_.name};
   bool has_key = false;
   TarReader tar(bytes, shard_.path, range.begin);
@@ -357,11 +343,11 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
     try {
       return tar.next();
     } catch (const TarEndError&) {
-      throw index_.misfit(
+      throw index_->misfit(
           fmt::format("sample {} is said to end at byte {}, within a member of the tar file", index, range.end));
     } catch (const DataError&) {
       if (tar.offset() != range.begin || range.begin == 0 || leads_to(index)) throw;
-      throw index_.misfit(
+      throw index_->misfit(
           fmt::format("sample {} is said to be at byte {}, but no valid header is there", index, range.begin));
     }
   };
@@ -371,8 +357,8 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
     const auto name = split_sample_name(member->name);
     if (!member->is_regular || !name) continue;
     if (has_key && name->key != sample.key)
-      throw index_.misfit(fmt::format("sample {} at byte {} has the keys {} and {}", index, range.begin,
-                                      in_quotes(sample.key), in_quotes(name->key)));
+      throw index_->misfit(fmt::format("sample {} at byte {} has the keys {} and {}", index, range.begin,
+                                       in_quotes(sample.key), in_quotes(name->key)));
     sample.key = name->key;
     has_key = true;
     if (only_key) return sample;
@@ -382,10 +368,16 @@ Sample OpenShard::read_tar(std::int64_t index, const ByteRange& range, const Tar
   if (has_key) return sample;
   if (tar.offset() == range.begin && (range.begin == 0 || leads_to(index)))
     throw DataError(fmt::format("'{}' is damaged at byte {}: there is no header", shard_.path, range.begin));
-  throw index_.misfit(fmt::format("sample {} is said to be at byte {}, but there is none", index, range.begin));
+  throw index_->misfit(fmt::format("sample {} is said to be at byte {}, but there is none", index, range.begin));
 }
 
 Sample OpenShard::read(std::int64_t index) const {
+  if (text_) {
+    const std::vector<int> ids = text_->document(index);
+    const auto bytes =
+        std::make_shared<const std::string>(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int));
+    return {.key = std::to_string(index), .shard = shard_.name, .parts = {{"ids", *bytes}}, .bytes = bytes};
+  }
   const ByteRange range = this->range(index);
   const auto bytes = std::make_shared<const std::string>(file_.read(range.begin, range.end - range.begin));
   Sample sample =
@@ -397,17 +389,17 @@ Sample OpenShard::read(std::int64_t index) const {
 }
 
 std::string OpenShard::key(std::int64_t index) const {
-  if (shard_.is_jsonl()) return std::to_string(index);
+  if (shard_.is_jsonl() || text_) return std::to_string(index);
   return read_tar(index, range(index), tar_bytes(file_), /*only_key=*/true).key;
 }
 
 std::string OpenShard::end_remark() const {
   try {
     check_size();
-    if (shard_.is_jsonl()) return "";
+    if (shard_.is_jsonl() || text_) return "";
     // An index need not cover members that belong to no sample.
     const TarBytes bytes = tar_bytes(file_);
-    TarReader tar(bytes, shard_.path, index_.end());
+    TarReader tar(bytes, shard_.path, index_->end());
     while (tar.next()) {
     }
     return braid::end_remark(bytes, tar.offset(), shard_.path);
@@ -420,7 +412,8 @@ std::string OpenShard::end_remark() const {
 
 std::string OpenShard::contents_hash() const {
   constexpr std::uint64_t kLooked = 4096;  // bytes at each end
-  const std::uint64_t end = index_.end(), size = std::min(end, kLooked);
+  if (text_) return text_->contents_hash();
+  const std::uint64_t end = index_->end(), size = std::min(end, kLooked);
   return sha1(fmt::format("{} {}\n", file_.size(), end) + file_.read(0, size) + file_.read(end - size, size));
 }
 

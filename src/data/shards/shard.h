@@ -1,4 +1,5 @@
-// A shard with its index, for random access: a tar file of samples, or a JSONL file with one sample per line.
+// A shard with its index, for random access: a tar file of samples, a JSONL file with one sample per line, or a .bin
+// file of Megatron's indexed text with one sample per document.
 //
 // Files are read by position. Unlike a mapped file, they may become shorter at any time: a mapping would end the
 // process then.
@@ -9,7 +10,7 @@
 #pragma once
 
 #include "base/ranges.h"
-#include "base/socket.h"
+#include "data/shards/input_file.h"
 
 namespace braid {
 
@@ -73,38 +74,13 @@ void add_tar_member(std::string& archive, std::string_view name, std::string_vie
 // The blocks at the end of an archive.
 inline std::string tar_end_blocks() { return std::string(2 * kTarBlock, '\0'); }
 
-// The system failed (EIO, ESTALE, EMFILE, ENOMEM …), or the file is missing or shorter than its index says. Another
-// rank may read the same file without an error, so code that skips damaged samples must not skip these.
-struct ReadError : DataError {
-  using DataError::DataError;
-};
-
-// The system failed, and may not fail the next time. A file that is missing or has been cut stays so.
-struct SystemReadError : ReadError {
-  using ReadError::ReadError;
-};
-
-class InputFile {
- public:
-  explicit InputFile(std::string path);  // ReadError when it cannot be opened or is not a regular file
-
-  // ReadError when it cannot be read or has become shorter. May be called from several threads at once.
-  std::string read(std::uint64_t offset, std::size_t size) const;
-  std::uint64_t size() const { return size_; }  // when it was opened
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  Fd fd_;
-  std::uint64_t size_ = 0;
-};
-
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 };
 
 // The index next to a shard or JSONL file: where each sample begins, and at the end where the last one ends. It is an
-// array of little-endian 64-bit offsets without a header: `a.tar` has `a.tar.idx`, `a.jsonl` has `a.jsonl.idx`.
+// array of little-endian 64-bit offsets without a header: `a.tar` has `a.tar.idx`, `a.jsonl` has `a.jsonl.idx`. Only
+// indexed text, see indexed_file.h, has another: `a.bin` has `a.idx`.
 class SampleIndex {
  public:
   explicit SampleIndex(const std::string& path);  // ReadError when its size is not that of an index
@@ -130,7 +106,7 @@ class SampleIndex {
   InputFile file_;
 };
 
-inline std::string index_path(const std::string& data_path) { return data_path + ".idx"; }
+std::string index_path(const std::string& data_path);
 // `offsets`: one per sample, and the end of the last. The file appears complete or not at all.
 void write_sample_index(const std::string& path, const std::vector<std::uint64_t>& offsets);
 
@@ -148,10 +124,11 @@ struct Shard {
   std::int64_t samples = 0;  // as .info.json counts them
 
   bool is_jsonl() const { return path.ends_with(".jsonl"); }
+  bool is_indexed_text() const { return path.ends_with(".bin"); }
 };
 
 struct SamplePart {
-  std::string name;          // "jpg", "left.png"; of a JSONL line, "json"
+  std::string name;          // "jpg", "left.png"; of a JSONL line, "json"; of a document's token ids (int), "ids"
   std::string_view bytes;    // valid as long as the sample
   std::uint64_t offset = 0;  // in the shard
 
@@ -180,17 +157,15 @@ struct Sample {
   }
 };
 
+class IndexedFile;
+
 class OpenShard {
  public:
   // ReadError when the file or its index cannot be read, or the index has another count than `shard`.
   explicit OpenShard(const Shard& shard);
+  ~OpenShard();
 
-  void check_size() const {  // ReadError if the file ends before its last sample
-    if (index_.end() > file_.size())
-      throw ReadError(fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path,
-                                  file_.size(), index_.end()));
-  }
-
+  void check_size() const;  // ReadError if the file ends before its last sample
   Sample read(std::int64_t index) const;
   const InputFile& file() const { return file_; }
   // Does not look at the sample's other members.
@@ -207,7 +182,8 @@ class OpenShard {
 
   Shard shard_;
   InputFile file_;
-  SampleIndex index_;
+  std::optional<SampleIndex> index_{};
+  std::unique_ptr<const IndexedFile> text_{};  // instead of an index
 };
 
 struct ScannedSample {

@@ -251,4 +251,17 @@ std::unique_ptr<TokenCodec> read_sentencepiece_codec(std::string_view, const std
 }
 #endif
 
+std::vector<int> encode_plain_text(const Tokenizer& tokenizer, std::string_view text, bool append_eod) {
+  std::vector<int> ids = tokenizer.encode(text, /*add_special=*/true);
+  if (!append_eod) return ids;
+  const auto& eos = tokenizer.settings().eos;
+  const std::optional<int> id = eos ? tokenizer.find(*eos) : std::nullopt;
+  if (!id)
+    throw ConfigError(
+        {fmt::format("plain text ends with an EOS token, and the tokenizer {} has none", tokenizer.where()),
+         "data.append_eod", "set eos_token in tokenizer_config.json, or data.append_eod=false"});
+  if (ids.empty() || ids.back() != *id) ids.push_back(*id);
+  return ids;
+}
+
 }  // namespace braid

@@ -106,6 +106,9 @@ class Tokenizer {
 // ConfigError if there is none, DataError if a file is invalid.
 Tokenizer load_tokenizer(const std::string& path);
 
+// The tokens of a plain text. With `append_eod`, it ends with the tokenizer's EOS token; ConfigError if it has none.
+std::vector<int> encode_plain_text(const Tokenizer& tokenizer, std::string_view text, bool append_eod);
+
 // The parts of a tokenizer.json: what changes a text before it is divided, what divides it into the pieces that are
 // tokenized separately, which special tokens stand around the text, and what makes text from tokens. Each is
 // read from its part of the file, where null means that nothing happens. DataError for unknown types.
