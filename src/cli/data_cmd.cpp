@@ -11,6 +11,7 @@
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"
 #include "data/image/image.h"
+#include "data/indexed/index_lines.h"
 #include "data/shards/data_set.h"
 #include "data/shards/prepare.h"
 #include "data/shards/shard.h"
@@ -23,6 +24,8 @@ namespace {
 
 struct PrepareCommand {
   PrepareRequest request{};
+  IndexLinesRequest indexed{.threads = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u))};
+  bool without_eod = false;
   std::vector<std::string> ratios{}, patterns{}, fields{};
 };
 
@@ -84,7 +87,35 @@ void show_splits(const Prepared& prepared, const decltype(PrepareRequest::ratios
              std::ssize(unused) > kMost ? fmt::format(" and {} more", std::ssize(unused) - kMost) : "");
 }
 
+void prepare_indexed(const PrepareCommand& command) {
+  IndexLinesRequest request = command.indexed;
+  request.lines = command.request.path;
+  request.force = command.request.force;
+  request.append_eod = !command.without_eod;
+  if (!request.lines.ends_with(".jsonl"))
+    throw misuse("--to-indexed needs JSON lines", "give a .jsonl file whose lines have a text");
+  if (request.tokenizer.empty()) throw misuse("--to-indexed needs a tokenizer", "add --tokenizer PATH");
+  if (!command.ratios.empty() || !command.patterns.empty() || !command.fields.empty() ||
+      !command.request.sample_type.empty() || command.request.shuffle)
+    throw misuse("indexed text has neither splits nor fields",
+                 "leave out the other options; data.document_split divides it when it is read");
+  require_writable({{"--to-indexed", request.prefix + ".bin", WrittenPath::File}});
+  WorkStatus status;
+  request.progress = [&](std::int64_t done, std::int64_t total) {
+    status.show("tokenizing", static_cast<double>(done) / static_cast<double>(total));
+  };
+  const IndexedLines lines = index_lines(request);
+  status.clear();
+  fmt::print("{} with {} in {}.bin and .idx\n", counted(lines.documents, "document"), counted(lines.tokens, "token"),
+             clean_text(request.prefix));
+  if (lines.empty > 0)
+    fmt::print("note: {} without text {} left out\n", counted(lines.empty, "line"), lines.empty == 1 ? "is" : "are");
+}
+
 void prepare(const PrepareCommand& command) {
+  if (!command.indexed.prefix.empty()) return prepare_indexed(command);
+  if (!command.indexed.tokenizer.empty() || command.without_eod || command.indexed.key != IndexLinesRequest().key)
+    throw misuse("--tokenizer, --text-key and --no-eod are for indexed text", "add --to-indexed PREFIX");
   PrepareRequest request = request_of(command);
   // Paths that are missing or no data sets are refused later.
   if (request.path.ends_with(".jsonl"))
@@ -150,13 +181,21 @@ Command data_prepare_command() {
                    fmt::format("Energon's class for the samples: {} (default: crude samples)", sample_type_names())},
                   {"--field-map", &o->fields, "a field of the sample type and its part: image=jpg; may be repeated"},
                   {"--force", &request.force,
-                   "prepare it again; keeps the splits unless --split or --split-parts is given"}},
+                   "prepare it again; keeps the splits unless --split or --split-parts is given"},
+                  {"--to-indexed", &o->indexed.prefix,
+                   "write the texts of a .jsonl file as PREFIX.bin and PREFIX.idx, Megatron's indexed text",
+                   Rules{.value_name = "PREFIX"}},
+                  {"--tokenizer", &o->indexed.tokenizer,
+                   "for --to-indexed: a tokenizer.json, a sentencepiece .model, or a folder with one"},
+                  {"--text-key", &o->indexed.key, "for --to-indexed: the key of the text in each line", kDefaultShown},
+                  {"--no-eod", &o->without_eod, "for --to-indexed: no EOS token at the end of documents"}},
       .footer =
           "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads "
           "it too.\n"
           "Example:\n"
           "  braid data prepare images --split train:0.9,val:0.1 --sample-type CaptioningSample --field-map image=jpg "
-          "--field-map caption=json[text]",
+          "--field-map caption=json[text]\n"
+          "  braid data prepare texts.jsonl --to-indexed text --tokenizer MODEL_DIR",
       .run = [o](Call&) { prepare(*o); }};
 }
 

@@ -54,11 +54,16 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
   if (path != "-" && !is_there(path))
     throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "PATH",
                        "give a recipe, a data set's folder, a .jsonl file or a metadataset"});
-  const bool is_alone = is_folder(path) || (is_file(path) && (path.ends_with(".jsonl") || is_metadataset(path)));
+  const bool is_alone = is_folder(path) ||
+                        (is_file(path) && (path.ends_with(".jsonl") || path.ends_with(".bin") || is_metadataset(path)));
   const Recipe recipe = is_alone ? recipe_for(path, flags) : read_recipe_call(path, flags).recipe;
   if (is_mock(recipe.data) || recipe.data.set.path.empty())
     throw ConfigError({"the recipe has no data set to look at", fmt::format("{}, data.path", path),
                        "set data.path, or give the path of a data set instead of a recipe"});
+  if (is_gpt_data(recipe.data))
+    throw ConfigError({fmt::format("{} is Megatron's text in Megatron's order, which this command does not show",
+                                   in_quotes(recipe.data.set.path)),
+                       fmt::format("{}, data.path", path), "give the path of a .bin file to look at its documents"});
   DataCall call = {lane_set_options(recipe, Topology(recipe.topology, workload_of(recipe)), recipe.train.seed, use),
                    !recipe.data.set.tokenizer.empty()};
   const auto say = [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); };
@@ -88,10 +93,10 @@ struct InspectCommand {
   bool json = false, decodes = false, all_damaged = false;
 };
 
-// JSONL files have no splits. A data set need not have one for evaluation, but then a run cannot evaluate.
+// A data set need not have one for evaluation, but then a run cannot evaluate.
 std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& training) {
   std::vector<DataSetCount> counts = count_data_sets(training);
-  if (data.valid_split == data.split || kind_of_path(data.path) == PathKind::Jsonl) return counts;
+  if (data.valid_split == data.split || !has_splits(kind_of_path(data.path))) return counts;
   try {
     for (DataSetCount& count : count_data_sets(*open_blend(data.path, data.valid_split)))
       counts.push_back(std::move(count));

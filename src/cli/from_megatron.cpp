@@ -177,9 +177,11 @@ class Conversion {
         check_layers();
         continue;
       }
-      if (name == "data-path" && !has_tokenizer()) {
-        leave_out(fmt::format("--{} {}", name, value),
-                  "Braid reads Energon's data sets, with --tokenizer-model and --tokenizer-prompt-format");
+      if (name == "data-path" && !reads_data()) {
+        leave_out(
+            fmt::format("--{} {}", name, value),
+            "Braid reads Energon's data sets, with --tokenizer-model and --tokenizer-prompt-format, and Megatron's "
+            "text where its files are");
         continue;
       }
       answer_.add(flag, value, family());
@@ -216,6 +218,11 @@ class Conversion {
     set(key, joined(parts, ","), "--recompute-modules --moe-layer-recompute");
   }
 
+  // Whether a recipe can name the data set. That a path is one of text shows in its weights, or in the files.
+  bool reads_data() const {
+    return command_.has("data-path") && (has_tokenizer() || names_gpt_data(*command_.text("data-path")));
+  }
+
   bool has_tokenizer() const {
     const auto is_given = [&](const char* flag) { return command_.has(flag) || beside(find_megatron_flag(flag)->key); };
     return is_given("tokenizer-model") && is_given("tokenizer-prompt-format");
@@ -224,8 +231,7 @@ class Conversion {
   // A recipe whose data set could not be translated must not train on mock samples unnoticed.
   void add_data() {
     const bool asks = command_.has("data-path") || command_.is_unexpanded("data-path");
-    const bool reads = command_.has("data-path") && has_tokenizer() &&
-                       verdict_for(*find_megatron_flag("data-path"), *command_.text("data-path")) == FlagVerdict::Taken;
+    const bool reads = reads_data();
     if (asks && !reads && !command_.has("mock-data")) set("data.mock", "false", "--data-path is left out");
     if (reads || command_.has("eval-iters")) by_default("eval-interval", 1000);
   }

@@ -67,10 +67,11 @@ void check_data(Recipe recipe, const SlurmOptions& options, const Allocation& al
   if (!is_mock(recipe.data) && !data.path.empty()) {
     if (!options.container.empty()) return;
     std::vector<PathUse> unseen;
-    for (const auto& [key, path] : {std::pair("data.path", &data.path), std::pair("data.tokenizer", &data.tokenizer)}) {
-      *path = fs::path(options.workdir) / *path;
-      if (!can_be_seen(*path)) unseen.push_back({key, *path, PathUse::MustExist});
-    }
+    data.path = data_path_from(options.workdir, data.path);
+    if (!data.tokenizer.empty()) data.tokenizer = fs::path(options.workdir) / data.tokenizer;
+    for (const auto& [key, path] : {std::pair("data.path", data.path), std::pair("data.tokenizer", data.tokenizer)})
+      if (!can_be_seen(path) && !path.empty() && !is_gpt_data(recipe.data))
+        unseen.push_back({key, path, PathUse::MustExist});
     check_paths(unseen, allocation, preflight);
     if (!unseen.empty()) return;
   }

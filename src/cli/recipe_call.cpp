@@ -152,7 +152,7 @@ std::vector<Problem> problems_of_files(const RecipeSource& source) {
       {"checkpoint.load_vision_from", recipe.checkpoint.load_vision_from}};
   std::vector<Problem> problems;
   if (!is_mock(recipe.data)) files.push_back({"data.tokenizer", data.tokenizer});
-  if (!is_mock(recipe.data) && !data.path.empty()) try {
+  if (!is_mock(recipe.data) && !is_gpt_data(recipe.data) && !data.path.empty()) try {
       kind_of_path(data.path);
     } catch (const ConfigError& e) {
       for (const Problem& problem : e.problems())

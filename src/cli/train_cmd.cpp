@@ -33,6 +33,9 @@ void evaluate_only(Recipe& recipe, const EvalOptions& options) {
     throw ConfigError({"the evaluation has no iterations", "train.eval_iterations", "give --iterations N"});
   if (options.wants_answers() && is_mock(recipe.data))
     throw ConfigError({"mock samples have no questions and answers", "data.path", "give --data-path FOLDER"});
+  if (options.wants_answers() && is_gpt_data(recipe.data))
+    throw ConfigError({"samples of Megatron's text have no questions and answers", "data.path",
+                       "leave out --show, --answers and --html, or give --data-path FOLDER"});
 }
 
 int evaluate(const RankCommands& as_rank, const EvalOptions& options, const std::vector<std::string>& arguments,

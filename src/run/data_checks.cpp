@@ -15,6 +15,7 @@ class DataCheck {
         options_(lane_set_options(recipe, topology, recipe.train.seed, DataUse::Training)) {}
 
   DataFindings run(const std::vector<DataUse>& uses, const StoredData& stored) {
+    if (is_gpt_data(recipe_.data)) return run_gpt(uses, stored);
     attempt("data.path", [&] { kind_of_path(options_.data.path); });
     for (const DataUse use : uses) check_split(use);
     for (const auto& field : mapped_fields(options_.data.fields)) {
@@ -30,20 +31,63 @@ class DataCheck {
   }
 
  private:
-  void check_text() {
+  DataFindings run_gpt(const std::vector<DataUse>& uses, const StoredData& stored) {
+    for (const DataUse use : uses)
+      attempt("data.path", [&] {
+        const bool trains = use == DataUse::Training;
+        const GptData data(
+            gpt_data_options(recipe_, trains ? stored.seed.value_or(options_.seed) : options_.seed, use));
+        if (trains && recipe_.checkpoint.load_data && !stored.positions.empty()) data.sample_at(stored.positions);
+      });
+    if (!options_.data.tokenizer.empty()) open_tokenizer();
+    if (const std::vector<std::string> unused = keys_without_effect(); !unused.empty())
+      found_.warnings.push_back(
+          fmt::format("data.path is Megatron's text, which these keys do not affect: {}", joined(unused, ", ")));
+    return std::move(found_);
+  }
+
+  std::vector<std::string> keys_without_effect() const {
     const DataConfig& data = options_.data;
-    if (!is_there(data.tokenizer))
-      return add({fmt::format("the tokenizer '{}' does not exist", data.tokenizer), "data.tokenizer",
-                  "give a tokenizer.json, a sentencepiece .model, or a folder with one of them"});
+    const LoaderConfig& loader = options_.loader;
+    std::vector<std::string> keys;
+    for (const auto& [key, is_set] : {std::pair("data.prompt_format", !data.prompt_format.empty()),
+                                      {"data.image_tag", data.image_tag != DataConfig().image_tag},
+                                      {"data.system", !data.system.empty()},
+                                      {"data.fields", !mapped_fields(data.fields).empty()},
+                                      {"data.append_eod", data.append_eod != DataConfig().append_eod},
+                                      {"data.over_long", data.over_long != DataConfig().over_long},
+                                      {"loader.lanes", loader.lanes.has_value()},
+                                      {"loader.num_workers", loader.num_workers != LoaderConfig().num_workers},
+                                      {"loader.packing_buffer", loader.packing_buffer.has_value()},
+                                      {"loader.shuffle_buffer", loader.shuffle_buffer > 0},
+                                      {"loader.max_samples_per_sequence", loader.max_samples_per_sequence.has_value()}})
+      if (is_set) keys.emplace_back(key);
+    return keys;
+  }
+
+  // Null if it cannot be used.
+  std::shared_ptr<const Tokenizer> open_tokenizer() {
+    const DataConfig& data = options_.data;
     std::shared_ptr<const Tokenizer> tokenizer;
+    if (!is_there(data.tokenizer)) {
+      add({fmt::format("the tokenizer '{}' does not exist", data.tokenizer), "data.tokenizer",
+           "give a tokenizer.json, a sentencepiece .model, or a folder with one of them"});
+      return tokenizer;
+    }
     attempt("data.tokenizer", [&] { tokenizer = std::make_shared<Tokenizer>(load_tokenizer(data.tokenizer)); });
-    if (!tokenizer) return;
+    if (!tokenizer) return tokenizer;
     if (const int vocab = vocab_of(recipe_.model.model.language); tokenizer->vocab_size() > vocab)
       add({fmt::format("the tokenizer has {} tokens, but the model's vocabulary has {}", tokenizer->vocab_size(),
                        vocab),
            "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
+    return tokenizer;
+  }
+
+  void check_text() {
+    const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer();
+    if (!tokenizer) return;
     attempt("data.prompt_format",
-            [&] { sequences_.emplace(data, tokenizer, options_.vision, options_.sequence_length); });
+            [&] { sequences_.emplace(options_.data, tokenizer, options_.vision, options_.sequence_length); });
     if (!sequences_) return;
     settings_ = sequences_->settings();
     for (const std::string& warning : sequences_->warnings()) found_.warnings.push_back(warning);

@@ -43,10 +43,29 @@ Problems train_problems(const Recipe& recipe) {
   return problems;
 }
 
+// Megatron's text needs neither a tokenizer nor a chat format.
+Problems gpt_data_problems(const Recipe& recipe) {
+  if (recipe.loader.balance == Balance::None) return {};
+  return {{"Megatron's text has samples of equal cost, which balance=cost would only reorder", "loader.balance",
+           "use balance=none"}};
+}
+
+// Of a data set in Energon's order.
+Problems energon_data_problems(const Recipe& recipe) {
+  const DataConfig& data = recipe.data.set;
+  // A recipe may leave the path to the command line; without one, no run starts (see check_data()).
+  if (data.path.empty()) return {};
+  Problems problems = validate(data, "data");
+  if (data.document_split != DataConfig().document_split)
+    problems.push_back({fmt::format("document_split={} has no effect on this data set: its splits are stored with it",
+                                    data.document_split),
+                        "data.document_split", "leave it out, or name Megatron's text by its prefix in data.path"});
+  return problems;
+}
+
 Problems data_problems(const Recipe& recipe, const ModuleConfig& language) {
   if (is_mock(recipe.data)) return validate(recipe.data, recipe.model.model, layout_sizes(language), "data");
-  // A recipe may leave the path to the command line; without one, no run starts (see check_data()).
-  Problems problems = recipe.data.set.path.empty() ? Problems{} : validate(recipe.data.set, "data");
+  Problems problems = is_gpt_data(recipe.data) ? gpt_data_problems(recipe) : energon_data_problems(recipe);
   const int length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
   const int lanes = recipe.loader.lanes.value_or(language.dp), parts = language.tp * language.cp;
   const auto expect = [&](bool holds, std::string what, const char* where, std::string fix) {
@@ -310,6 +329,22 @@ LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, 
           .seed = seed,
           .media = media_tokens(provider, topology),
           .vision = vision_input(provider, topology)};
+}
+
+GptDataOptions gpt_data_options(const Recipe& recipe, std::int64_t seed, DataUse use) {
+  const DataConfig& data = recipe.data.set;
+  const TrainConfig& train = recipe.train;
+  const bool trains = use == DataUse::Training;
+  const std::int64_t iterations = iterations_of(length_of(train));
+  // Megatron provides for all evaluations of a run.
+  const std::int64_t evaluations = train.eval_interval ? iterations / *train.eval_interval + 1 : 1;
+  return {.path = data.path,
+          .shares = data.document_split,
+          .split = trains ? data.split : data.valid_split,
+          .samples = trains ? train.samples.value_or(iterations * train.global_batch)
+                            : evaluations * train.eval_iterations * train.global_batch,
+          .sequence_length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length),
+          .seed = seed};
 }
 
 std::string to_yaml(Recipe recipe) {

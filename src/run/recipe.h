@@ -3,6 +3,7 @@
 
 #include "comm/run_as_rank.h"
 #include "data/batches/sample_sizes.h"
+#include "data/indexed/gpt_data.h"
 #include "data/samples/data_config.h"
 #include "log/log_files.h"
 #include "models/providers.h"
@@ -59,6 +60,8 @@ struct RecipeData : MockDataConfig {
 inline bool is_mock(const RecipeData& data) {
   return data.mock == MockChoice::Auto ? data.set.path.empty() : data.mock == MockChoice::True;
 }
+// Whether a run reads Megatron's text in Megatron's order.
+inline bool is_gpt_data(const RecipeData& data) { return !is_mock(data) && names_gpt_data(data.set.path); }
 
 struct Recipe {
   TopologyConfig topology{};
@@ -107,6 +110,8 @@ std::shared_ptr<const SampleBalance> sample_balance(const Recipe& recipe, const 
 // How a run reads its data set, which the recipe must have. The caller sets `say`.
 enum class DataUse { Training, Evaluation };
 LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use);
+// The same of Megatron's text. The caller sets `retries`.
+GptDataOptions gpt_data_options(const Recipe& recipe, std::int64_t seed, DataUse use);
 
 // The user's input: a file ("-": standard input) and flags. The text is read once, since it may be a pipe.
 struct RecipeSource {

@@ -5,6 +5,7 @@
 #include "comm/comm_meter.h"
 #include "comm/world.h"
 #include "data/batches/batch.h"
+#include "data/batches/gpt_batches.h"
 #include "data/batches/mock_data.h"
 #include "log/profiling.h"
 #include "log/run_log.h"
@@ -505,6 +506,11 @@ std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topol
   if (is_mock(recipe.data))
     return make_mock_batches(recipe.data, recipe.model.model, topology,
                              static_cast<std::uint64_t>(trains ? seed : seed + kEvaluationSeed), balance);
+  if (is_gpt_data(recipe.data)) {
+    GptDataOptions options = gpt_data_options(recipe, seed, use);
+    options.retries = {.pauses = usual_read_pauses(), .say = [bad](const std::string& text) { bad->say(text); }};
+    return make_gpt_batches(std::move(options), media_tokens(recipe.model.model, topology));
+  }
   LaneSetOptions options = lane_set_options(recipe, topology, seed, use);
   options.bad = std::move(bad);
   return make_lane_batches(std::move(options), balance);

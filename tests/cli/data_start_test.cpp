@@ -478,5 +478,63 @@ TEST_F(DataStart, EvalNeedsACheckpoint) {
                              HasSubstr("fix:   give the folder of a checkpoint\n")));
 }
 
+// --- Megatron's text
+
+TEST_F(DataStart, MegatronsText) {
+  std::string lines;
+  for (int i = 0; i < 200; ++i)
+    lines += R"({"text": "how many bars are there? three. which word is this? bird"})"
+             "\n";
+  const std::string source = folder_->write("lines.jsonl", lines + R"({"text": ""})"
+                                                                   "\n"),
+                    text = in_folder("text");
+  const Words prepare = {"data", "prepare", source, "--to-indexed", text, "--tokenizer", in_folder("set/tokenizer")};
+  const Finished prepared = braid(prepare);
+  ASSERT_EQ(prepared.exit_code, 0) << prepared.err;
+  EXPECT_THAT(prepared.out, AllOf(HasSubstr("200 documents with "), HasSubstr("1 line without text is left out")));
+  EXPECT_THAT(braid(prepare).err, AllOf(HasSubstr("text.bin' exists"), HasSubstr("--force")));
+
+  const std::string saved = in_folder("text_saved"), key = "where: command line, --data-path";
+  const Finished first = braid({"train", recipe_, "--data-path", "0.5", text, "0.5", text, "--save", saved});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("which these keys do not affect: data.prompt_format, loader.lanes, "
+                                   "loader.packing_buffer\n"));
+  const Words more = {"--load", saved, "--train-iters", "5", "--data-path", "0.5", text, "0.5", text};
+  const auto with = [&](Words words) {
+    words.insert(words.begin(), more.begin(), more.end());
+    return words;
+  };
+  Words other_layout = with({"--llm-dp", "2"});
+  other_layout.insert(other_layout.begin(), {"train", recipe_});
+  const Finished second = braid(other_layout);
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.out, AllOf(HasSubstr("the run continues after iteration 3 and 12 samples"),
+                                Not(HasSubstr("read from its start"))));
+
+  EXPECT_THAT(refusal(with({"--data-path", text})), HasSubstr("the number of texts in data.path has changed"));
+  EXPECT_THAT(refusal(with({"--data.sequence_length", "64"})), HasSubstr("data.sequence_length has changed"));
+  EXPECT_THAT(refusal(with({"--train-iters", "5000"})), HasSubstr("the length of the run, and with it how often"));
+  EXPECT_THAT(refusal({"--data-path", text, "--split", "0,1"}), HasSubstr("the train split of '0,1' has none of 200"));
+  EXPECT_THAT(refusal({"--data-path", "1", text, "1", text + "x"}),
+              AllOf(HasSubstr("there are no files"), HasSubstr(key)));
+  EXPECT_THAT(refusal({"--data-path", text, "--seed", "4294967296"}), HasSubstr("needs a seed from 0 to 2^32 - 1"));
+  EXPECT_THAT(refusal({"--data-path", text, "--loader.balance", "cost"}), HasSubstr("use balance=none"));
+  EXPECT_THAT(refusal({"--split", "9,1,0"}), HasSubstr("document_split=9,1,0 has no effect on this data set"));
+  EXPECT_THAT(refusal({"--load", saved}), HasSubstr("has a position in Megatron's text, not in a data set"));
+  EXPECT_THAT(braid({"data", "inspect", recipe_, "--data-path", text}).err, HasSubstr("give the path of a .bin file"));
+  EXPECT_THAT(braid({"data", "order", text}).err, HasSubstr("give '" + text + ".bin'"));
+  EXPECT_THAT(braid({"eval", recipe_, "--data-path", text, "--load", saved, "--show", "1"}).err,
+              HasSubstr("no questions and answers"));
+
+  // As documents.
+  EXPECT_EQ(braid({"data", "order", text + ".bin", "--count", "2"}).out, "text.bin 0\ntext.bin 1\n");
+  const Finished documents = braid(with_data({"train", "--data-path", text + ".bin"}));
+  EXPECT_EQ(documents.exit_code, 0) << documents.err;
+
+  std::ofstream(text + ".idx", std::ios::app) << "x";
+  EXPECT_THAT(refusal({"--data-path", text}), AllOf(HasSubstr("text.idx' is not an index"), HasSubstr(key)));
+  EXPECT_THAT(refusal({"--data-path", text + ".bin"}), AllOf(HasSubstr("text.idx' is not an index"), HasSubstr(key)));
+}
+
 }  // namespace
 }  // namespace braid

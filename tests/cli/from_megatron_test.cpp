@@ -171,10 +171,13 @@ TEST(FromMegatron, ADataSet) {
                            "sequence_length: 512 ", "eval_interval: 1000 # Megatron's default"})
     EXPECT_THAT(recipe, HasSubstr(line));
   // A run of these would not notice that the data set is missing.
-  for (const char* data : {"--data-path $DATA", "--data-path 0.5 /a 0.5 /b", "--data-path /text_document"})
+  for (const char* data : {"--data-path $DATA", "--data-path /text_document"})
     EXPECT_THAT(squeezed(converted(in_a_job(model + data))),
                 AllOf(HasSubstr("mock: false # --data-path is left out"), Not(HasSubstr(" path:"))));
   EXPECT_THAT(squeezed(converted(in_a_job(model + "--data-path $DATA --mock-data"))), HasSubstr("mock: true"));
+  // Text with weights needs no tokenizer.
+  EXPECT_THAT(squeezed(converted(in_a_job(model + "--data-path 0.5 /a 0.5 /b --split 99,1,0"))),
+              AllOf(HasSubstr("path: \"0.5 /a 0.5 /b\" "), HasSubstr("document_split: \"99,1,0\" ")));
 }
 
 // Megatron's own vision-language scripts put the encoder on the ranks of the language model.

@@ -55,13 +55,12 @@ TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
                              HasSubstr("write --dist.hang_limit_s 600 (in seconds)"), HasSubstr("  not supported:\n"),
                              HasSubstr("--wandb-project x, --wandb-exp-name y:\n        use --tensorboard-dir"),
                              HasSubstr("--hidden-dropout 0.1: there is no dropout"),
-                             HasSubstr("--nproc_per_node:\n        this is an option of torchrun"),
-                             HasSubstr("--data-path 0.3 a 0.7 b:\n        write a metadataset")));
+                             HasSubstr("--nproc_per_node:\n        this is an option of torchrun")));
   EXPECT_THAT(run.err, AllOf(HasSubstr("  unknown:\n"), HasSubstr("--train-itres: did you mean --train-iters?"),
                              HasSubstr("--an-own-flag:\n        recipe keys are given with their section"),
                              HasSubstr("  no effect:\n"), HasSubstr("--attention-dropout 0.0: there is no dropout"),
                              HasSubstr("--use-mcore-models: each operator has only one implementation"),
-                             HasSubstr("  accepted:\n    --lr\n"), HasSubstr("--from-megatron"),
+                             HasSubstr("  accepted:\n    --lr --data-path\n"), HasSubstr("--from-megatron"),
                              Not(HasSubstr("--num-workers"))));
 }
 
@@ -161,9 +160,10 @@ TEST(MegatronFlags, DataFlagsAreRecipeKeys) {
               AllOf(HasSubstr("mock: true\n"), HasSubstr("eval_iterations: 0\n")));
   EXPECT_THAT(braid({"train", kTinyVlm, "--use-tiling", "--dynamic-resolution"}).err,
               HasSubstr("--use-tiling and --dynamic-resolution contradict each other"));
-  EXPECT_THAT(braid({"train", kTinyVlm, "--split", "90,10", "--prompt-path", "p", "--skip-train"}).err,
-              AllOf(HasSubstr("--split 90,10:\n        braid data prepare --split makes splits"),
-                    HasSubstr("put prompts into the samples"), HasSubstr("use braid eval RECIPE")));
+  EXPECT_THAT(keys({"--data-path", "1", "a", "2", "b", "--split", "90,10"}),
+              AllOf(HasSubstr("path: \"1 a 2 b\"\n"), HasSubstr("document_split: \"90,10\"\n")));
+  EXPECT_THAT(braid({"train", kTinyVlm, "--prompt-path", "p", "--skip-train"}).err,
+              AllOf(HasSubstr("put prompts into the samples"), HasSubstr("use braid eval RECIPE")));
 }
 
 TEST(MegatronFlags, ModulesToRecomputeHaveOtherNames) {

@@ -1,10 +1,12 @@
 // Training and evaluation on a data set with packing are the same in every layout, and continue in another one. The
-// oracle is the run in one process, in float64; for damaged pictures, a count of the tokens that must remain.
+// oracle is the run in one process, in float64; for damaged pictures, a count of the tokens that must remain. Also for
+// Megatron's indexed text, blended with the drawn pictures and alone in Megatron's order.
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "comm/world.h"
 #include "data/batches/batch.h"
+#include "data/batches/gpt_batches.h"
 #include "data/batches/sample_sizes.h"
 #include "data/draw/data_set.h"
 #include "data/image/decode.h"
@@ -45,8 +47,44 @@ std::string drawn(bool is_damaged) {
   return static_cast<void>(is_drawn), folders[is_damaged].path();
 }
 
+// Documents of 3 to 42 tokens.
+std::string indexed_text() {
+  static const testing::TemporaryFolder folder;
+  static const std::string prefix = [] {
+    std::string path = folder.path() + "/text";
+    IndexedWriter writer(path, 100);
+    for (int document = 0; document < 60; ++document) {
+      std::vector<int> ids;
+      for (int i = 0; i < 3 + document * 7 % 40; ++i) ids.push_back(70 + (document + i * (1 + document % 3)) % 9);
+      writer.add_document(ids);
+    }
+    writer.finish();
+    return path;
+  }();
+  return prefix;
+}
+
+std::string drawn_and_text() {
+  static const testing::TemporaryFolder folder;
+  static const std::string path = folder.write("blend.yaml", fmt::format(R"(
+__module__: megatron.energon
+__class__: MetadatasetV2
+splits:
+  train:
+    blend:
+      - {{weight: 0.1, path: {}}}
+      - {{weight: 0.9, path: {}.bin, subflavors: {{cook: bin_idx}}}}
+  val: {{path: {}.bin}}
+)",
+                                                                         drawn(false), indexed_text(), indexed_text()));
+  return path;
+}
+
+enum class DataKind { Drawn, DrawnAndText, MegatronsText };
+
 struct DataOptions {
   int steps = kDataSteps;
+  DataKind kind = DataKind::Drawn;
   bool is_damaged = false;
   std::vector<std::string> positions{};  // to continue from
   int threads = 2;
@@ -62,7 +100,7 @@ LaneSetOptions lanes_of(const DataOptions& options, const std::string& split) {
                           .is_training = split == "train",
                           .lanes = kLanes,
                           .sequence_length = 64};
-  lanes.data = {.path = folder,
+  lanes.data = {.path = options.kind == DataKind::DrawnAndText ? drawn_and_text() : folder,
                 .tokenizer = folder + "/tokenizer",
                 .prompt_format = "chatml",
                 .max_bad_samples = options.max_bad_samples};
@@ -84,6 +122,14 @@ Outcome run(const Layout& layout, const DataOptions& options = {}) {
   std::mutex mutex;
   testing::on_threads(topology.world_size(), [&](World& world) {
     const auto source_of = [&](const std::string& split) {
+      if (options.kind == DataKind::MegatronsText)
+        return make_gpt_batches({.path = fmt::format("0.7 {0} 0.3 {0}", indexed_text()),
+                                 .shares = "3,1",
+                                 .split = split,
+                                 .samples = kGlobalBatch * 4,
+                                 .sequence_length = 64,
+                                 .seed = 5},
+                                media_tokens(provider, topology));
       LaneSetOptions lanes = lanes_of(options, split);
       lanes.media = media_tokens(provider, topology);
       lanes.vision = vision_input(provider, topology);
@@ -135,6 +181,12 @@ void expect_same(const Outcome& got, const Outcome& expected) {
   EXPECT_EQ(own.right_answers, other.right_answers);
 }
 
+const Outcome& alone(DataKind kind) {
+  static std::map<DataKind, Outcome> runs;
+  if (!runs.contains(kind)) runs[kind] = run(testing::in_one_process({}), {.kind = kind});
+  return runs[kind];
+}
+
 const Outcome& alone(bool is_damaged = false) {
   static std::map<bool, Outcome> runs;
   if (!runs.contains(is_damaged)) runs[is_damaged] = run(testing::in_one_process({}), {.is_damaged = is_damaged});
@@ -164,6 +216,43 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(DrawnDataRuns, DoNotDependOnThreads) {
   for (const int threads : {1, 4}) expect_same(run(Layout{.language = {.dp = 2}}, {.threads = threads}), alone());
+}
+
+class IndexedText : public ::testing::TestWithParam<std::tuple<DataKind, Layout>> {};
+
+TEST_P(IndexedText, TrainsAndEvaluatesAsInOneProcess) {
+  const auto& [kind, layout] = GetParam();
+  expect_same(run(layout, {.kind = kind}), alone(kind));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, IndexedText,
+    ::testing::Combine(
+        ::testing::Values(DataKind::DrawnAndText, DataKind::MegatronsText),
+        ::testing::Values(Layout{.language = {.dp = 4}},                                                     //
+                          Layout{.images = {.dp = 2}, .language = {.dp = 2}, .micro_batch = 1},              //
+                          Layout{.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true},  //
+                          Layout{.language = {.cp = 2}},                                                     //
+                          Layout{.language = {.dp = 2, .pp = 2}},                                            //
+                          Layout{.images = {.dp = 2}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2})));
+
+TEST(IndexedTextRuns, ContinueInAnotherLayout) {
+  const auto with_dp = [](int dp) { return Layout{.images = {.dp = 2}, .language = {.dp = dp}, .micro_batch = 2}; };
+  for (const DataKind kind : {DataKind::DrawnAndText, DataKind::MegatronsText}) {
+    const Outcome whole = run(with_dp(1), {.steps = 4, .kind = kind, .learns = false});
+    for (const auto& [before, after] : {std::pair(1, 4), std::pair(4, 2)}) {
+      const Outcome first = run(with_dp(before), {.steps = 2, .kind = kind, .learns = false});
+      const Outcome rest =
+          run(with_dp(after), {.steps = 2, .kind = kind, .positions = first.positions, .learns = false});
+      EXPECT_EQ(rest.positions, whole.positions);
+      for (std::size_t step = 0; step < 4; ++step)
+        EXPECT_NEAR(step < 2 ? first.losses[step] : rest.losses[step - 2], whole.losses[step], 1e-10);
+    }
+  }
+}
+
+TEST(IndexedTextRuns, LearnEveryTokenOfMegatronsText) {
+  for (const double tokens : alone(DataKind::MegatronsText).tokens) EXPECT_EQ(tokens, kGlobalBatch * 64);
 }
 
 // The audio encoder has no input in any step.

@@ -16,7 +16,8 @@ std::vector<std::string> allowed_values(const MegatronFlag& flag, ModelFamily fa
 
 // Several values are joined by spaces.
 bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
-  if (flag.verdict == FlagVerdict::Taken && flag.values == FlagValues::Many) return value.find(' ') == value.npos;
+  if (flag.verdict == FlagVerdict::Taken && flag.values == FlagValues::Many)
+    return flag.otherwise.empty() || value.find(' ') == value.npos;
   if (flag.only_for.empty() || value.empty()) return true;
   const std::vector<std::string> allowed = allowed_values(flag, family), given = split(value, ' ');
   return std::ranges::all_of(given, [&](const std::string& one) {

@@ -12,7 +12,7 @@ namespace {
 // Flags that share the rest of a row stand together; an indented line continues its row.
 //   --name      a switch
 //   --name=     takes a value; =a/b: the row holds only for these, theirs:ours renames one, hybrid:a is a hybrid's
-//   --name=*    takes several values
+//   --name=*    takes several values; an accepted flag with OTHERWISE takes one
 //   KEY.*       the key has the flag's name, without encoder- or llm-
 //   =N, =N*60   the value depends on other flags; is in another unit
 //   OTHERWISE   the reason for other values and for the other family; after "no effect:" these have no effect, else
@@ -27,13 +27,14 @@ metrics-file= tensorboard-dir= -> log.*
 encoder-tp= encoder-cp= encoder-dp= encoder-pp= encoder-ep= encoder-expt-tp= encoder-expt-dp=
   -> topology.modules.images.*
 llm-dp= llm-expt-dp= -> topology.modules.language.*
-data-path=* -> data.path || write a metadataset, a .yaml file with weights, and give it as data.path
+data-path=* -> data.path
 mock-data -> data.mock=true
 num-workers= max-samples-per-sequence= -> loader.*
 packing-buffer-size= -> loader.packing_buffer
 shuffle-buffer-size= -> loader.shuffle_buffer
 seq-length= decoder-seq-length= packing-seq-length= dataloader-seq-length= -> data.sequence_length
 eval-iters= -> train.eval_iterations
+split= -> data.document_split
 tokenizer-model= -> data.tokenizer
 tokenizer-prompt-format= -> data.prompt_format
 image-tag-type= -> data.image_tag
@@ -276,10 +277,9 @@ language-model-checkpoint=: braid ckpt convert --recipe makes a checkpoint from 
   --load --finetune
 allow-missing-vision-projection-checkpoint: loading is strict: the run fails with a list of missing tensors
 dataset-config=: give the data set or metadataset as data.path
-train-data-path=* valid-data-path=* test-data-path=*: data.path is one data set or metadataset; data.split and
-  data.valid_split name its splits
+train-data-path=* valid-data-path=* test-data-path=*: data.path is one data set, metadataset or blend of texts;
+  data.split and data.valid_split name its splits
 data-args-path= per-split-data-args-path=: write a metadataset, a .yaml file with weights, and give it as data.path
-split=: braid data prepare --split makes splits; data.split and data.valid_split name them
 no-mmap-bin-files: data sets are tar shards, which braid data prepare has indexed
 mock-dataset-size=: the number of mock samples is unlimited
 packing-knapsack-algorithm=: loader.packing is greedy or even

@@ -54,14 +54,11 @@ class SampleBatches : public BatchSource {
 
   int lanes() const override { return 1; }
 
-  void restore(const std::vector<std::string>& positions) override {
-    const auto sample = positions.size() == 1 ? parse_int(positions[0]) : std::nullopt;
-    if (!sample || *sample < 0)
-      throw DataError(fmt::format("'{}' is not a position in mock data", fmt::join(positions, "', '")));
-    first_sample_ = *sample;
-  }
+  void restore(const std::vector<std::string>& positions) override { first_sample_ = source_->sample_at(positions); }
 
-  std::vector<std::string> positions_after(std::int64_t consumed) const override { return {std::to_string(consumed)}; }
+  std::vector<std::string> positions_after(std::int64_t consumed) const override {
+    return {source_->position(consumed)};
+  }
 
   BatchReader<LanguageBatch> read_language(const ReaderSamples& samples) const override {
     return [source = source_, media = media_, is_first_replica = samples.own.begin == 0,
@@ -74,13 +71,13 @@ class SampleBatches : public BatchSource {
         for (const std::int64_t length : tokens.lengths) batch.offsets.push_back(batch.offsets.back() + length);
         for (std::size_t m = 0; m < media.size(); ++m)
           batch.rows[m].push_back((tokens.ids == media[m].id).sum().item<std::int64_t>());
-        batch.identities.push_back(identity_of_mock(number));
+        batch.identities.push_back(source->identity(number));
         ids.push_back(tokens.ids);
         labels.push_back(tokens.labels);
       }
       batch.ids = at::cat(ids);
       batch.labels = at::cat(labels);
-      if (is_first_replica) batch.positions = {{0, std::to_string(numbers.first_of_next())}};
+      if (is_first_replica) batch.positions = {{0, source->position(numbers.first_of_next())}};
       return batch;
     };
   }
@@ -91,7 +88,7 @@ class SampleBatches : public BatchSource {
       std::vector<at::Tensor> values;
       const std::vector<std::int64_t> own = numbers.next();
       for (std::size_t s = 0; s < own.size(); ++s) {
-        batch.identities.push_back(identity_of_mock(own[s]));
+        batch.identities.push_back(source->identity(own[s]));
         for (MediaItem& item : source->media(encoder, own[s])) {
           values.push_back(std::move(item.values));
           batch.extents.push_back(std::move(item.extent));
@@ -111,6 +108,13 @@ class SampleBatches : public BatchSource {
 };
 
 }  // namespace
+
+std::int64_t SampleSource::sample_at(const std::vector<std::string>& positions) const {
+  const auto sample = positions.size() == 1 ? parse_int(positions[0]) : std::nullopt;
+  if (!sample || *sample < 0)
+    throw DataError(fmt::format("'{}' is not a position in mock data", fmt::join(positions, "', '")));
+  return *sample;
+}
 
 MockData::MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed)
     : config_(config), seed_(seed), sizes_(config, provider, topology, seed) {
@@ -198,8 +202,13 @@ StepOrder balanced_mock_order(MockSizes sizes, std::shared_ptr<const SampleBalan
 
 std::unique_ptr<BatchSource> make_sample_batches(const SampleSource& source, std::vector<MediaToken> media,
                                                  StepOrder order) {
-  return std::make_unique<SampleBatches>(std::shared_ptr<const SampleSource>(std::shared_ptr<void>(), &source),
-                                         std::move(media), std::move(order));
+  return make_sample_batches(std::shared_ptr<const SampleSource>(std::shared_ptr<void>(), &source), std::move(media),
+                             std::move(order));
+}
+
+std::unique_ptr<BatchSource> make_sample_batches(std::shared_ptr<const SampleSource> source,
+                                                 std::vector<MediaToken> media, StepOrder order) {
+  return std::make_unique<SampleBatches>(std::move(source), std::move(media), std::move(order));
 }
 
 std::unique_ptr<BatchSource> make_mock_batches(const MockDataConfig& config, const Provider& provider,

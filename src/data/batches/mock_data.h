@@ -24,10 +24,14 @@ struct MediaItem {
   std::vector<std::int64_t> extent;  // of an image: rows and columns in patches; of an audio clip: frames
 };
 
-// Samples by their number in the run; the same on every rank.
+// Samples by their number in the run; the same on every rank. The position of a run is the number of its next sample.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
+  virtual std::string position(std::int64_t sample) const { return std::to_string(sample); }
+  // DataError or ConfigError if these are not the position of a run.
+  virtual std::int64_t sample_at(const std::vector<std::string>& positions) const;
+  virtual SequenceIdentity identity(std::int64_t sample) const { return identity_of_mock(sample); }
   virtual Tokens tokens(std::int64_t sample) const = 0;
   virtual std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const = 0;
 };
@@ -40,6 +44,8 @@ StepOrder balanced_mock_order(MockSizes sizes, std::shared_ptr<const SampleBalan
 // samples come by number.
 std::unique_ptr<BatchSource> make_sample_batches(const SampleSource& source, std::vector<MediaToken> media,
                                                  StepOrder order = nullptr);
+std::unique_ptr<BatchSource> make_sample_batches(std::shared_ptr<const SampleSource> source,
+                                                 std::vector<MediaToken> media, StepOrder order = nullptr);
 
 class MockData : public SampleSource {
  public:

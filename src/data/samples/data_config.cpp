@@ -31,9 +31,13 @@ void describe(Fields& f, PictureConfig& c) {
 }
 
 void describe(Fields& f, DataConfig& c) {
-  f.field("path", c.path, "a prepared folder or .jsonl file, or a metadataset's .yaml file; empty: mock data");
+  f.field("path", c.path,
+          "a prepared folder, a .jsonl or .bin file, a metadataset's .yaml file, or Megatron's text by PREFIX or "
+          "'WEIGHT PREFIX WEIGHT PREFIX'; empty: mock data");
   f.field("split", c.split, "split to train on");
   f.field("valid_split", c.valid_split, "split to evaluate on");
+  f.field("document_split", c.document_split,
+          "shares of Megatron's text, given by PREFIX, that are in train, valid and test");
   f.field("tokenizer", c.tokenizer, "tokenizer.json, sentencepiece .model, or a folder with one of them");
   f.field("prompt_format", c.prompt_format, "chat format of conversations, e.g. chatml");
   f.choice("image_tag", c.image_tag, {"none", "nvlm", "internvl"}, "text around each picture");

@@ -36,14 +36,15 @@ enum class OverLong { Drop, Truncate };
 constexpr auto choice_names(OverLong) { return std::array{"drop", "truncate"}; }
 
 struct DataConfig {
-  std::string path{};  // a data set, or a metadataset; empty: mock data
+  std::string path{};  // a data set, a metadataset, or prefixes of Megatron's text; empty: mock data
   std::string split = "train", valid_split = "val";
-  std::string tokenizer{};         // a file or a folder
-  std::string prompt_format{};     // of conversations
-  std::string image_tag = "none";  // text around a picture: none, nvlm or internvl
-  std::string system{};            // the system turn of conversations that have none
-  std::string date{};              // that chat templates write, YYYY-MM-DD; empty: today's
-  bool append_eod = true;          // plain text ends with the tokenizer's EOS token
+  std::string document_split = "969,30,1";  // shares of Megatron's text that are in train, valid and test
+  std::string tokenizer{};                  // a file or a folder
+  std::string prompt_format{};              // of conversations
+  std::string image_tag = "none";           // text around a picture: none, nvlm or internvl
+  std::string system{};                     // the system turn of conversations that have none
+  std::string date{};                       // that chat templates write, YYYY-MM-DD; empty: today's
+  bool append_eod = true;                   // plain text ends with the tokenizer's EOS token
   SampleFields fields{};
   PictureConfig pictures{};
   OverLong over_long = OverLong::Drop;  // samples that are longer than a sequence

@@ -224,7 +224,11 @@ OrderConfig order_of(const LaneSetOptions& options) {
 
 void check_positions(const LaneSetOptions& options, const Blend& blend, const SequenceSettings& settings,
                      const std::vector<std::string>& positions) {
-  stored_identity(positions.at(0));  // mock samples have other positions
+  const LaneIdentity stored = stored_identity(positions.at(0));  // mock samples have other positions
+  if (stored.empty() ||
+      stored.front().first != identity_of(options, blend, settings, order_of(options), 0).front().first)
+    throw ConfigError({"the checkpoint has a position in Megatron's text, not in a data set", "data.path",
+                       "use the same data, or read it from its start: checkpoint.load_data=false"});
   if (std::ssize(positions) != options.lanes)
     throw ConfigError({fmt::format("the checkpoint has positions of {} of the data set, but this run has {}",
                                    counted(std::ssize(positions), "lane"), options.lanes),
